@@ -1,0 +1,63 @@
+# Two commands do everything: `make serve` and `make test`. Python 3.11, git and make are all they need.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+HERMES := .cache/hermes
+HERMES_VERSION := 0.19.0
+FLEET_ROWS := 20000
+FLEET := .cache/fleet-$(FLEET_ROWS).db
+BIND ?= 127.0.0.1:8437
+DB ?= .cache/fleet-500000.db
+
+.PHONY: serve test test-fast lint types traps bench-start lock clean
+
+serve: $(VENV)/ready
+	@echo "The demo's memory, on http://$(BIND). Three calls to try, in another shell:"
+	@echo "  curl -s 'http://$(BIND)/v1/recall?agent=sol&q=gateway+port'"
+	@echo "  curl -s http://$(BIND)/v1/long -H 'Content-Type: application/json' -d '{\"agent\":\"mira\",\"fact\":\"The relay moved to lab-02.\"}'"
+	@echo "  curl -s 'http://$(BIND)/v1/recall?agent=sol&q=where+is+the+relay'"
+	@$(BIN)/solos-memory serve --bind $(BIND)
+
+test: lint types $(HERMES)/ready $(FLEET)
+	SOLOS_TEST_HERMES=$(HERMES)/bin/python SOLOS_TEST_FLEET=$(FLEET) $(BIN)/pytest
+
+test-fast: lint types
+	$(BIN)/pytest tests/storage tests/actors tests/transport tests/test_architecture.py tests/test_documentation.py
+
+lint: $(VENV)/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/ready
+	$(BIN)/mypy
+
+# Start to ready, and memory after 10,000 recalls, on a fleet's database: make bench-start DB=/path/to/solos.db
+bench-start: $(VENV)/ready $(DB)
+	$(BIN)/python tests/bench/start.py $(DB)
+
+$(VENV)/ready: requirements.lock pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || python3 -m venv $(VENV)
+	$(BIN)/pip install --quiet --require-hashes -r requirements.lock
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $@
+
+# The real Hermes client, in a venv of its own: its pins are not ours.
+$(HERMES)/ready:
+	test -x $(HERMES)/bin/python || $(PYTHON) -m venv $(HERMES) || python3 -m venv $(HERMES)
+	$(HERMES)/bin/pip install --quiet "hermes-agent[mcp]==$(HERMES_VERSION)"
+	touch $@
+
+.cache/fleet-%.db: tests/bench/gen_fleet.py
+	mkdir -p .cache
+	rm -f $@ $@-wal $@-shm
+	python3 tests/bench/gen_fleet.py --sqlite $@ --rows $*
+
+# Run where a registry can be reached; the file holds hashes and no addresses.
+lock: pyproject.toml
+	python3 -m venv .cache/lock && .cache/lock/bin/pip install --quiet pip-tools
+	.cache/lock/bin/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --extra dev \
+	  --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-header \
+	  --output-file requirements.lock pyproject.toml
+
+clean:
+	rm -rf $(VENV) .cache build dist

@@ -1,0 +1,36 @@
+"""The episodic log: what an agent did, and how it ended."""
+
+import apsw
+
+from storage.rows import insert_row
+from storage.schema import Table
+
+
+def insert_episode(
+    db: apsw.Connection,
+    table: Table,
+    *,
+    agent: str,
+    event_type: str,
+    summary: str,
+    details: str | None,
+    outcome: str | None,
+    duration_s: float | None,
+    at_s: float,
+) -> int:
+    """Insert one episode and return its row id. Runs in the writer's thread, inside its transaction."""
+    at = table.time_form.stored(at_s)
+    return insert_row(
+        db,
+        table,
+        {
+            "agent": agent,
+            "topic": event_type,
+            "text": summary,
+            "details": details,
+            "outcome": outcome,
+            "duration_s": duration_s,
+            "created_at": at,
+            "updated_at": at,
+        },
+    )

@@ -1,0 +1,56 @@
+"""Every bound of the service, in one table: `/v1/stats` shows it and the runbooks document it.
+
+Names carry their units. `BOUNDS` is what is shown; a bound that is not in it does not exist.
+"""
+
+from typing import Final
+
+K_DEFAULT: Final = 5
+K_MAX: Final = 50
+LIST_MAX: Final = 200
+AGENT_CHARS_MAX: Final = 128
+KEY_CHARS_MAX: Final = 1_024
+TOPIC_CHARS_MAX: Final = 300
+SOURCE_CHARS_MAX: Final = 1_000
+TAGS_MAX: Final = 32
+TAG_CHARS_MAX: Final = 100
+TEXT_CHARS_MAX: Final = 65_536
+DETAILS_CHARS_MAX: Final = 131_072
+QUERY_CHARS_MAX: Final = 32_768
+QUERY_TERMS_MAX: Final = 64
+REQUEST_ID_CHARS_MAX: Final = 200
+TTL_S_MAX: Final = 10 * 365 * 86_400
+BODY_BYTES_MAX: Final = 1_048_576
+HEAD_BYTES_MAX: Final = 524_288  # a GET whose q is 32,768 CJK characters is 295 KB of percent codes
+
+PREVIEW_CHARS_MAX: Final = 600
+PREVIEW_CHARS_MIN: Final = 80
+PREVIEWS_CHARS: Final = 5_000
+REPLY_CHARS: Final = 8_000
+
+READ_DEADLINE_S: Final = 10.0
+WRITE_BUDGET_S: Final = 12.0
+ANSWER_GRACE_S: Final = 3.0  # how much longer a caller waits for a message that has started
+BUSY_TIMEOUT_MS: Final = 5_000
+BUSY_RETRIES_MAX: Final = 3
+BATCH_MESSAGES_MAX: Final = 64
+BATCH_BYTES_MAX: Final = 1_048_576
+BATCH_S_MAX: Final = 0.05
+WRITER_MAILBOX_MAX: Final = 512
+READER_MAILBOX_MAX: Final = 256
+READERS: Final = 2
+RESTARTS_MAX: Final = 3
+RESTART_WINDOW_S: Final = 60.0
+DRAIN_S: Final = 8.0
+
+CATCH_UP_WAIT_S: Final = 0.1
+CATCH_UP_ROWS: Final = 500
+CATCH_UP_SLICE_S: Final = 0.05
+JANITOR_PERIOD_S: Final = 30.0
+REQUEST_ID_KEPT_S: Final = 7 * 86_400.0
+QUICK_CHECK_BYTES_MAX: Final = 64 * 1_048_576  # a larger database is sampled at start: doctor reads it whole
+
+BOUNDS: Final[dict[str, int | float]] = {
+    name.lower(): value for name, value in list(globals().items()) if name.isupper() and isinstance(value, int | float)
+}
+"""Every bound above by its lower-case name."""

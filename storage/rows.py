@@ -1,0 +1,206 @@
+"""One shape for the rows of every tier, however the legacy table names and types its columns.
+
+Legacy rows are read as they are: NULLs, odd confidences, tags that are no JSON, BLOBs where text should be. None of
+them hides a row.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import apsw
+
+from storage.errors import Conflict, InvalidRequest
+from storage.records import Memory, Tier
+from storage.schema import Schema, Table
+from storage.times import SQLValue, TimeForm, instant, iso_or_none
+
+SHORT = Table(
+    "memory_short",
+    {
+        "agent": "agent",
+        "topic": "key",
+        "text": "value",
+        "tags": "tags",
+        "created_at": "created_at",
+        "expires_at": "expires_at",
+    },
+    TimeForm.SECONDS,
+)
+"""memory_short in the roles of the other tables. Its shape is ours, so it needs no introspection."""
+
+_ROLES = (
+    "agent",
+    "topic",
+    "text",
+    "details",
+    "source",
+    "confidence",
+    "outcome",
+    "duration_s",
+    "tags",
+    "created_at",
+    "expires_at",
+)
+SEARCHED: tuple[Tier, ...] = ("short", "long", "episodic")
+"""The tiers that have rows of their own in the index."""
+
+
+def table_of(schema: Schema, tier: Tier) -> Table:
+    """The table that holds a tier's rows."""
+    match tier:
+        case "short":
+            return SHORT
+        case "long":
+            return schema.long
+        case "episodic":
+            return schema.episodic
+        case "durable":
+            return schema.durable
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of any tier, as stored."""
+
+    tier: Tier
+    row: int
+    agent: str
+    topic: str | None
+    """Topic, event type or key."""
+    text: str
+    """Body, followed by an episode's details."""
+    source: str | None
+    confidence: float | str | None
+    outcome: str | None
+    duration_s: float | str | None
+    tags: tuple[str, ...]
+    created_at: SQLValue
+    expires_at: float | None
+
+    @property
+    def id(self) -> str:
+        """The public id, `tier:row`."""
+        return f"{self.tier}:{self.row}"
+
+    @property
+    def searchable(self) -> str:
+        """What the index holds of the row."""
+        return "\n".join(part for part in (self.topic, self.text, self.outcome, " ".join(self.tags)) if part)
+
+    @property
+    def digest(self) -> int:
+        """64 bits of what was written, to tell a changed row and a reused row id."""
+        content = "\x1f".join((self.agent, self.searchable)).encode("utf-8", "surrogatepass")
+        return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big", signed=True)
+
+    @property
+    def created_s(self) -> float | None:
+        """Seconds since 1970, None where the row has no readable time."""
+        return instant(self.created_at)
+
+    def live(self, now_s: float) -> bool:
+        """False from the instant of expiry on."""
+        return self.expires_at is None or self.expires_at > now_s
+
+    def memory(self, *, score: float | None = None) -> Memory:
+        """The row as an answer, with its whole text."""
+        return Memory(
+            id=self.id,
+            tier=self.tier,
+            agent=self.agent,
+            text=self.text,
+            topic=self.topic if self.tier == "long" else None,
+            event_type=self.topic if self.tier == "episodic" else None,
+            key=self.topic if self.tier in ("short", "durable") else None,
+            source=self.source,
+            confidence=self.confidence,
+            outcome=self.outcome,
+            duration_s=self.duration_s,
+            tags=self.tags,
+            created_at=iso_or_none(self.created_at),
+            expires_at=iso_or_none(self.expires_at),
+            score=score,
+        )
+
+
+def select_rows(
+    db: apsw.Connection, schema: Schema, tier: Tier, where: str, bindings: Sequence[SQLValue] = ()
+) -> Iterator[Row]:
+    """The rows of a tier that a WHERE clause (with ORDER BY and LIMIT, over `t`) picks, read as they are."""
+    table = table_of(schema, tier)
+    columns = ", ".join(table.sql(role) for role in _ROLES)
+    for values in db.execute(f"SELECT t.rowid, {columns} FROM {table.quoted} AS t {where}", tuple(bindings)):
+        yield _row(tier, *values)
+
+
+def _row(tier: Tier, row: int, *values: Any) -> Row:
+    stored = dict(zip(_ROLES, values, strict=True))
+    body = [part for part in (_text(stored["text"]), _text(stored["details"])) if part]
+    return Row(
+        tier=tier,
+        row=row,
+        agent=_text(stored["agent"]) or "",
+        topic=_text(stored["topic"]),
+        text="\n".join(body),
+        source=_text(stored["source"]),
+        confidence=_raw(stored["confidence"]),
+        outcome=_text(stored["outcome"]),
+        duration_s=_raw(stored["duration_s"]),
+        tags=tags_of(stored["tags"]),
+        created_at=stored["created_at"],
+        expires_at=instant(stored["expires_at"]),
+    )
+
+
+def _text(value: SQLValue) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def _raw(value: SQLValue) -> float | str | None:
+    if value is None or isinstance(value, int | float):
+        return value
+    return _text(value)
+
+
+def tags_of(value: SQLValue) -> tuple[str, ...]:
+    """The tags of a stored value: a JSON list, or text with commas as older writers left it."""
+    text = (_text(value) or "").strip()
+    if not text:
+        return ()
+    try:
+        parsed = json.loads(text)
+    except (ValueError, RecursionError):
+        parsed = None
+    if isinstance(parsed, list):
+        return tuple(item if isinstance(item, str) else json.dumps(item, ensure_ascii=False) for item in parsed)
+    return tuple(tag for part in text.split(",") if (tag := part.strip()))
+
+
+def stored_tags(tags: Sequence[str]) -> str | None:
+    """Tags as we write them: a JSON list, NULL where there are none."""
+    return json.dumps(list(tags), ensure_ascii=False) if tags else None
+
+
+def insert_row(db: apsw.Connection, table: Table, values: dict[str, SQLValue]) -> int:
+    """Insert one row by roles and return its row id. Runs in the writer's thread, inside its transaction.
+
+    Raises:
+        InvalidRequest: the table has no column for a role that carries a value; it would be lost.
+        Conflict: a trigger of the table swallowed the row.
+    """
+    given = {role: value for role, value in values.items() if value is not None}
+    for role in given:
+        if role not in table.columns and role != "updated_at":
+            raise InvalidRequest(f"{role}: {table.name} of this database has no column for it; leave it out.")
+    columns = [role for role in given if role in table.columns]
+    names = ", ".join(table.sql(role) for role in columns)
+    marks = ", ".join("?" * len(columns))
+    db.execute(f"INSERT INTO {table.quoted} ({names}) VALUES ({marks})", tuple(given[role] for role in columns))
+    if db.changes() != 1:
+        raise Conflict(f"A trigger of {table.name} ignored the row; nothing was written.")
+    return db.last_insert_rowid()

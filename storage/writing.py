@@ -1,0 +1,228 @@
+"""The writer's side of storage: one transaction for a batch of messages, and the index that follows it.
+
+Everything here runs in one thread at a time and knows nothing of actors.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import apsw
+
+from storage import limits
+from storage.batch import Batch, Outcome, RolledBack, Write, as_answer
+from storage.checks import require_readable
+from storage.database import FileIdentity, check_database_file, close, ensure_wal, fetch, open_writer
+from storage.errors import ConfigurationError, Rejection, StorageDamaged, translated
+from storage.paths import Paths
+from storage.records import Tier
+from storage.rows import SEARCHED, select_rows, table_of
+from storage.schema import Schema, ensure_short, introspect
+from storage.search.index import Index
+from storage.state import State
+from storage.write_units import WriteUnits
+
+
+@dataclass(frozen=True, slots=True)
+class OpenReport:
+    """What opening the store found and did; the log and doctor show it."""
+
+    journal_found: str
+    journal_mode: str
+    short_created: bool
+    state_created: bool
+    index_rebuilt: bool
+    intents_settled: int
+    intents_dropped: int
+
+
+class WritingStore:
+    """The one writable connection, state.db and the index. Opened and used by the writer alone."""
+
+    def __init__(self, paths: Paths, *, clock: Callable[[], float] = time.time) -> None:
+        """Open the database additively: nothing but memory_short is ever created in it.
+
+        Raises:
+            ConfigurationError: the database cannot serve as it is; it was left untouched.
+            Rejection: it cannot be read at the moment.
+        """
+        check_database_file(paths.database)
+        paths.make_folders()
+        self._clock = clock
+        try:
+            with translated():
+                self._db = open_writer(paths.database)
+                require_readable(self._db, paths.database)
+                found, self.journal_mode = ensure_wal(self._db)
+                self.schema: Schema = introspect(self._db)
+                created = ensure_short(self._db)
+        except StorageDamaged as damaged:
+            raise ConfigurationError(f"{paths.database}: {damaged.detail} It was left untouched.") from damaged
+        self._units = WriteUnits(self._db, self.schema, clock)
+        self._identity = FileIdentity(paths.database)
+        self._state = State(paths.state)
+        self._index = Index(paths.index, writable=True)
+        self.index_failed = False
+        settled, dropped = self._settle_open_intents()
+        self.report = OpenReport(
+            found, self.journal_mode, created, self._state.created, self._index.rebuilt, settled, dropped
+        )
+
+    def close(self) -> None:
+        """Checkpoint passively and close; the order is the opening's read backwards."""
+        self._index.close()
+        self._state.close()
+        close(self._db)
+
+    @property
+    def database_in_place(self) -> bool:
+        """False when the database's path no longer names the file that is open."""
+        return self._identity.unchanged
+
+    # --- batches ---
+
+    def apply(self, writes: Sequence[Write[Any]], *, wait_s: float = limits.BUSY_TIMEOUT_MS / 1000) -> list[Outcome]:
+        """Run a batch in one transaction and return the outcomes of its first writes, at least one.
+
+        Waits up to `wait_s` for a write lock that another process holds.
+
+        Those that did not fit into BATCH_S_MAX are not begun: call again with them. An outcome is returned after
+        COMMIT (synchronous=FULL): a reply means that the row is on disk. Where SQLite rolled the transaction back by
+        itself, nothing of the batch is acknowledged and it runs again one write at a time.
+
+        Raises:
+            StorageBusy: another process holds the write lock; nothing was begun.
+            StorageUnavailable: the database's path no longer names the file that is open; nothing was begun.
+        """
+        self._identity.require()
+        self._db.set_busy_timeout(int(wait_s * 1000))
+        try:
+            return self._transact(writes)
+        except RolledBack as rolled_back:
+            if len(writes) == 1:
+                return [Outcome(error=as_answer(rolled_back.cause))]
+        return self._one_by_one(writes)
+
+    def _one_by_one(self, writes: Sequence[Write[Any]]) -> list[Outcome]:
+        outcomes: list[Outcome] = []
+        for write in writes:
+            try:
+                outcomes += self._transact([write])
+            except RolledBack as rolled_back:
+                outcomes.append(Outcome(error=as_answer(rolled_back.cause)))
+            except Rejection:  # the lock went to another process in between: the rest waits for it anew
+                if not outcomes:
+                    raise
+                break
+        return outcomes
+
+    def _transact(self, writes: Sequence[Write[Any]]) -> list[Outcome]:
+        """BEGIN first, so that a lock held elsewhere leaves no intents behind; then rows, intents, COMMIT, settling."""
+        db = self._db
+        with translated():
+            db.execute("BEGIN IMMEDIATE")
+        try:
+            batch = Batch(self._units, self._state, writes)
+            batch.run(limits.BATCH_S_MAX)
+            try:
+                db.execute("COMMIT")
+            except apsw.Error as error:
+                raise RolledBack(error) from error
+        except BaseException:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            raise
+        batch.settle()
+        self._follow(batch)
+        return batch.outcomes
+
+    # --- the index follows ---
+
+    def _follow(self, batch: Batch) -> None:
+        """Bring the index up to the batch before it is answered. A failure here never fails the memory's write."""
+        try:
+            before = {tier: self._index.high_water(tier) for tier in SEARCHED}
+            self.catch_up()
+            self.refresh(
+                [
+                    (tier, row)
+                    for tier, row in batch.touched
+                    if row <= before[tier] or row > self._index.high_water(tier)
+                ]
+            )
+        except apsw.Error:
+            self.index_failed = True
+            batch.mark_index_behind()
+
+    def refresh(self, touched: Sequence[tuple[Tier, int]]) -> None:
+        """Index these rows as they are now; those that are gone are forgotten."""
+        rows = []
+        for tier, row in dict.fromkeys(touched):
+            found = self._units.row_at(tier, row)
+            if found is None:
+                self._index.forget(tier, [row])
+            else:
+                rows.append(found)
+        if rows:
+            self._index.follow(rows, {})
+
+    def catch_up(self, budget_s: float = limits.CATCH_UP_SLICE_S) -> bool:
+        """Index what the tables hold beyond the high-water marks, for about `budget_s`; True when nothing is left.
+
+        Reads the database outside of any transaction: it needs no lock that another process may hold.
+        """
+        if not self._index.unchanged:
+            self._index.remake()
+        until = time.monotonic() + budget_s
+        while behind := [tier for tier in SEARCHED if self._max_row(tier) > self._index.high_water(tier)]:
+            for tier in behind:
+                self._follow_slice(tier)
+            if time.monotonic() >= until:
+                return False
+        self._index.mark_complete()
+        self.index_failed = False
+        return True
+
+    def _follow_slice(self, tier: Tier) -> None:
+        mark = self._index.high_water(tier)
+        where = "WHERE t.rowid > ? ORDER BY t.rowid LIMIT ?"
+        rows = list(select_rows(self._db, self.schema, tier, where, (mark, limits.CATCH_UP_ROWS)))
+        self._index.follow(rows, {tier: rows[-1].row if rows else self._max_row(tier)})
+
+    def _max_row(self, tier: Tier) -> int:
+        table = table_of(self.schema, tier)
+        return int(fetch(self._db, f"SELECT max(rowid) FROM {table.quoted}")[0][0] or 0)
+
+    def remake_index(self) -> None:
+        """Throw the index away; catch_up() builds it anew, slice by slice."""
+        self._index.remake()
+
+    def rows_to_index(self) -> int:
+        """How far the tables reach, as the sum of their highest row ids."""
+        return sum(self._max_row(tier) for tier in SEARCHED)
+
+    def rows_indexed(self) -> int:
+        """How far of that the index has followed."""
+        return sum(self._index.high_water(tier) for tier in SEARCHED)
+
+    # --- upkeep ---
+
+    def checkpoint(self) -> None:
+        """Copy what readers allow from the WAL into the database. Never TRUNCATE: the file is shared."""
+        with translated():
+            fetch(self._db, "PRAGMA wal_checkpoint(PASSIVE)")
+
+    def expire_requests(self) -> int:
+        """Forget request ids that are older than REQUEST_ID_KEPT_S."""
+        with translated():
+            return self._state.expire(self._clock() - limits.REQUEST_ID_KEPT_S)
+
+    def _settle_open_intents(self) -> tuple[int, int]:
+        """After a crash: each open intent either has its row, or never happened. Return how many of each."""
+        intents = self._state.open_intents()
+        done = [intent.request for intent in intents if self._units.happened(intent)]
+        dropped = [intent.request for intent in intents if intent.request not in done]
+        if intents:
+            self._state.settle(done, dropped)
+        return len(done), len(dropped)

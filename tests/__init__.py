@@ -1,0 +1,1 @@
+"""Tests. Real parts: a real process on a free port, real clients, real SQLite files that others write."""

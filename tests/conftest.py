@@ -1,0 +1,28 @@
+"""Fixtures: a fresh database, and a service on it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support import Service, fresh_database, serving
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    """A fresh database of its own."""
+    return fresh_database(tmp_path)
+
+
+@pytest.fixture
+def service(database: Path) -> Iterator[Service]:
+    """A service of its own on a fresh database."""
+    with serving(database) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def shared_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """One service for all tests of a module that do not mind each other's rows."""
+    with serving(fresh_database(tmp_path_factory.mktemp("shared"))) as running:
+        yield running
