@@ -129,7 +129,8 @@ class FileIdentity:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._opened = self._now()
+        self.opened = self._now()
+        """Device and inode of the file that was opened; None where there was none."""
 
     def _now(self) -> tuple[int, int] | None:
         try:
@@ -141,7 +142,7 @@ class FileIdentity:
     @property
     def unchanged(self) -> bool:
         """True while the path names the file that was opened."""
-        return self._now() == self._opened
+        return self._now() == self.opened
 
     def require(self) -> None:
         """Refuse to go on with a file that others can no longer see.

@@ -132,6 +132,12 @@ def rejection_of(error: apsw.Error) -> Rejection | None:
     return None
 
 
+def is_damage(error: apsw.Error) -> bool:
+    """Whether an error means that the file itself cannot be used, rather than this one statement."""
+    damaged = (apsw.CorruptError, apsw.NotADBError, apsw.IOError, apsw.CantOpenError, apsw.FormatError)
+    return isinstance(error, damaged) or (isinstance(error, apsw.SQLError) and "no such table" in str(error))
+
+
 @contextmanager
 def translated() -> Iterator[None]:
     """Run the block and raise the `Rejection` that stands for an SQLite error in it."""

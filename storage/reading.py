@@ -16,12 +16,12 @@ from storage import limits
 from storage.agents import is_registered, registered
 from storage.database import FileIdentity, fetch, open_reader
 from storage.durable import own_persona, require_own, select_persona
-from storage.errors import Forbidden, InvalidRequest, NotFound, translated
+from storage.errors import Forbidden, InvalidRequest, NotFound, is_damage, translated
 from storage.paths import Paths
 from storage.records import Memory, Recalled, RowCounts, Scope, ShortEntries, StoreState, Tier
 from storage.rows import SEARCHED, Row, select_rows, table_of
 from storage.schema import Schema, introspect
-from storage.search.index import Index
+from storage.search.index import Identity, Index
 from storage.search.text import match_all, match_any, terms_of
 from storage.short_term import count_short, list_short, read_short
 from storage.times import parse_bound
@@ -52,6 +52,8 @@ class Found:
     recalled: Recalled
     stale: tuple[tuple[Tier, int], ...]
     """Rows that changed or went since they were indexed: they were not shown; the writer should look at them."""
+    broken_index: Identity | None = None
+    """The index file that turned out to be damaged: nothing was proposed, and the writer should make it anew."""
 
 
 class ReadingStore:
@@ -104,17 +106,23 @@ class ReadingStore:
         Cheap where nothing was written since the last look (data_version).
         """
         self._identity.require()
-        with translated():
-            version = int(fetch(self._db, "PRAGMA data_version")[0][0])
-            index = self._index()
-            if index is None:
-                return "index_rebuilding"
-            if version == self._followed_version:
-                return None
-            if all(self._max_row(tier) <= index.high_water(tier) for tier in SEARCHED):
-                self._followed_version = version
-                return None
-            return "index_behind" if index.complete else "index_rebuilding"
+        try:
+            return self._index_lag()
+        except apsw.Error as error:
+            self._require_index_at_fault(error)
+            return "index_rebuilding"
+
+    def _index_lag(self) -> IndexLag | None:
+        version = int(fetch(self._db, "PRAGMA data_version")[0][0])
+        index = self._index()
+        if index is None:
+            return "index_rebuilding"
+        if version == self._followed_version:
+            return None
+        if all(self._max_row(tier) <= index.high_water(tier) for tier in SEARCHED):
+            self._followed_version = version
+            return None
+        return "index_behind" if index.complete else "index_rebuilding"
 
     def _max_row(self, tier: Tier) -> int:
         table = table_of(self._schema, tier)
@@ -142,15 +150,28 @@ class ReadingStore:
         """
         if "durable" in question.tiers:
             require_own(question.q, question.agent)
-        search = _Search(self._db, self._schema, self._index(), question, self._clock())
-        with translated():
+        index = self._index()
+        search = _Search(self._db, self._schema, index, question, self._clock())
+        try:
             results = search.run()
-            relaxed = search.relaxed() if results else False
-        reasons = ("no_embedder", *([lag] if lag else []))
-        recalled = Recalled(
-            degraded=True, degraded_reasons=reasons, relaxed=relaxed, results=_fitted(results, full=question.full)
-        )
+            relaxed = bool(results) and search.relaxed()
+        except apsw.Error as error:
+            self._require_index_at_fault(error)
+            return Found(_recalled([], "index_rebuilding"), (), index.identity if index else None)
+        recalled = _recalled(_fitted(results, full=question.full), lag, relaxed=relaxed)
         return Found(recalled, tuple(search.stale))
+
+    def _require_index_at_fault(self, error: apsw.Error) -> None:
+        """Go on only where the index file is damaged and the database can be read.
+
+        Raises:
+            Rejection: what else the error means.
+        """
+        with translated():
+            for tier in SEARCHED:
+                self._max_row(tier)
+            if not is_damage(error):
+                raise error
 
     # --- one memory, short keys, counts ---
 
@@ -217,6 +238,11 @@ class ReadingStore:
                 wal_bytes=_size(self._paths.database.name + "-wal", self._paths),
                 journal_mode=str(self._db.pragma("journal_mode")),
             )
+
+
+def _recalled(results: Sequence[Memory], lag: IndexLag | None, *, relaxed: bool = False) -> Recalled:
+    reasons = ("no_embedder", *([lag] if lag else []))
+    return Recalled(degraded=True, degraded_reasons=reasons, relaxed=relaxed, results=tuple(results))
 
 
 def _size(name: str, paths: Paths) -> int:

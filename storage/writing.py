@@ -14,12 +14,19 @@ from storage import limits
 from storage.batch import Batch, Outcome, RolledBack, Write, as_answer
 from storage.checks import require_readable
 from storage.database import FileIdentity, check_database_file, close, ensure_wal, fetch, open_writer
-from storage.errors import ConfigurationError, Rejection, StorageDamaged, translated
+from storage.errors import (
+    ConfigurationError,
+    Rejection,
+    StorageDamaged,
+    is_damage,
+    rejection_of,
+    translated,
+)
 from storage.paths import Paths
 from storage.records import Tier
 from storage.rows import SEARCHED, select_rows, table_of
 from storage.schema import Schema, ensure_short, introspect
-from storage.search.index import Index
+from storage.search.index import Identity, Index
 from storage.state import State
 from storage.write_units import WriteUnits
 
@@ -151,7 +158,7 @@ class WritingStore:
                     if row <= before[tier] or row > self._index.high_water(tier)
                 ]
             )
-        except apsw.Error:
+        except (apsw.Error, Rejection):
             self.index_failed = True
             batch.mark_index_behind()
 
@@ -172,9 +179,20 @@ class WritingStore:
 
         Reads the database outside of any transaction: it needs no lock that another process may hold.
         """
+        try:
+            return self._catch_up(time.monotonic() + budget_s)
+        except apsw.Error as error:
+            with translated():
+                self.rows_to_index()  # raises where it is the database that cannot be read
+            if not is_damage(error):
+                self.index_failed = True
+                raise rejection_of(error) or error from error
+            self._index.remake()
+            return False
+
+    def _catch_up(self, until: float) -> bool:
         if not self._index.unchanged:
             self._index.remake()
-        until = time.monotonic() + budget_s
         while behind := [tier for tier in SEARCHED if self._max_row(tier) > self._index.high_water(tier)]:
             for tier in behind:
                 self._follow_slice(tier)
@@ -194,9 +212,13 @@ class WritingStore:
         table = table_of(self.schema, tier)
         return int(fetch(self._db, f"SELECT max(rowid) FROM {table.quoted}")[0][0] or 0)
 
-    def remake_index(self) -> None:
-        """Throw the index away; catch_up() builds it anew, slice by slice."""
-        self._index.remake()
+    def remake_index(self, broken: Identity | None = None) -> None:
+        """Throw the index away; catch_up() builds it anew, slice by slice.
+
+        With `broken` only if that file is still the one in use: two readers may have found the same damage.
+        """
+        if broken is None or broken == self._index.identity:
+            self._index.remake()
 
     def rows_to_index(self) -> int:
         """How far the tables reach, as the sum of their highest row ids."""

@@ -16,6 +16,8 @@ from storage.records import Tier
 from storage.rows import SEARCHED, Row
 
 FORMAT = 1
+Identity = tuple[int, int]
+"""Device and inode: which file of the path's history is meant."""
 """Of the file; another number in it means a rebuild."""
 
 _TOKENIZE = "porter unicode61 remove_diacritics 2"
@@ -76,13 +78,19 @@ class Index:
         self._identity = FileIdentity(self.path)
 
     @property
+    def identity(self) -> Identity | None:
+        """Which file is open."""
+        return self._identity.opened
+
+    @property
     def unchanged(self) -> bool:
         """False when the file was deleted or replaced since it was opened."""
         return self._identity.unchanged
 
     def interrupt(self) -> None:
         """Cut the statement that runs now, from any thread."""
-        self._db.interrupt()
+        with suppress(apsw.Error):  # closed by its thread in this moment
+            self._db.interrupt()
 
     def close(self) -> None:
         """Close the connection."""

@@ -1,0 +1,161 @@
+"""Bounded mailboxes with one-shot replies: the only way work reaches an actor."""
+
+import enum
+from typing import Any, Generic, TypeVar
+
+import outcome
+import trio
+
+from actors.errors import DeadlineExceeded, MailboxFull, OutcomeUnknown, ShuttingDown
+from actors.messages import Message
+from storage import limits
+
+R = TypeVar("R")
+
+
+class State(enum.Enum):
+    """Where an envelope is. It only ever moves to the right."""
+
+    QUEUED = enum.auto()
+    WITHDRAWN = enum.auto()
+    STARTED = enum.auto()
+    ANSWERED = enum.auto()
+
+
+class Envelope(Generic[R]):
+    """A message in transit, its state, and the slot its reply goes into."""
+
+    __slots__ = ("_done", "_outcome", "deadline", "message", "replayed", "state")
+
+    def __init__(self, message: Message[R], deadline: float) -> None:
+        self.message = message
+        self.deadline = deadline
+        """On trio's clock: when its sender no longer wants it begun."""
+        self.state = State.QUEUED
+        self.replayed = False
+        self._done = trio.Event()
+        self._outcome: outcome.Outcome[R] | None = None
+
+    def start(self) -> bool:
+        """Claim the envelope for handling; False when its requester withdrew it while it was queued."""
+        if self.state is State.WITHDRAWN:
+            return False
+        assert self.state is State.QUEUED
+        self.state = State.STARTED
+        return True
+
+    def withdraw(self) -> bool:
+        """Give up on it; True when the actor had not started, so that nothing was or will be applied."""
+        if self.state is State.QUEUED:
+            self.state = State.WITHDRAWN
+        return self.state is State.WITHDRAWN
+
+    def reply(self, value: R) -> None:
+        """Answer, exactly once. That the requester may have gone is no error."""
+        self._settle(outcome.Value(value))
+
+    def refuse(self, error: Exception) -> None:
+        """Answer with an error, exactly once."""
+        self._settle(outcome.Error(error))
+
+    def _settle(self, result: outcome.Outcome[R]) -> None:
+        assert self.state is State.STARTED, self.state
+        self.state = State.ANSWERED
+        self._outcome = result
+        self._done.set()
+
+    async def wait(self) -> R:
+        """The reply, or the error it is."""
+        await self._done.wait()
+        assert self._outcome is not None
+        return self._outcome.unwrap()
+
+
+class Mailbox:
+    """FIFO of at most `bound` waiting messages. It belongs to the system and outlives restarts of its actor."""
+
+    def __init__(self, name: str, bound: int) -> None:
+        assert bound > 0
+        self.name = name
+        self.bound = bound
+        self._send, self._receive = trio.open_memory_channel[Envelope[Any]](bound)
+
+    def post(self, message: Message[R], *, within_s: float) -> Envelope[R]:
+        """Put a message into the box. Never waits for room: a full mailbox is an answer.
+
+        Raises:
+            MailboxFull: nothing was accepted.
+            ShuttingDown: nothing was accepted.
+        """
+        envelope = Envelope(message, trio.current_time() + within_s)
+        try:
+            self._send.send_nowait(envelope)
+        except trio.WouldBlock:
+            raise MailboxFull(f"The {self.name}'s mailbox is full ({self.bound} messages wait).") from None
+        except trio.ClosedResourceError:
+            raise ShuttingDown from None
+        return envelope
+
+    async def ask(self, message: Message[R], *, within_s: float) -> R:
+        """Deliver a message and return its reply.
+
+        Cancelling the wait withdraws a message that is still queued and leaves one that has started to run to its
+        end. One that has started is waited for ANSWER_GRACE_S longer: its actor cuts or gives it up itself.
+
+        Raises:
+            MailboxFull, ShuttingDown: nothing was accepted.
+            DeadlineExceeded: it was still queued after `within_s`; nothing was or will be done.
+            OutcomeUnknown: it had started and was not answered in time.
+            Rejection: whatever the actor answered.
+        """
+        return await self.reply_to(self.post(message, within_s=within_s))
+
+    async def reply_to(self, envelope: Envelope[R]) -> R:
+        """The reply to a posted envelope; see ask()."""
+        try:
+            with trio.move_on_at(envelope.deadline):
+                return await envelope.wait()
+            if envelope.withdraw():
+                raise DeadlineExceeded(f"The message was still in the {self.name}'s mailbox when its time was over.")
+            with trio.move_on_at(envelope.deadline + limits.ANSWER_GRACE_S):
+                return await envelope.wait()
+            raise OutcomeUnknown
+        finally:
+            envelope.withdraw()
+
+    def __aiter__(self) -> "Mailbox":
+        return self
+
+    async def __anext__(self) -> Envelope[Any]:
+        """The next message that still wants handling; ends once close() was called and the box is empty.
+
+        An iterator class, not an async generator: an abandoned generator leaks. Pinned by test_mailbox_is_no_generator.
+        """
+        while True:
+            try:
+                envelope = await self._receive.receive()
+            except trio.EndOfChannel:
+                raise StopAsyncIteration from None
+            if envelope.start():
+                return envelope
+
+    def take(self, most: int) -> list[Envelope[Any]]:
+        """Up to `most` further messages that wait now, claimed."""
+        taken: list[Envelope[Any]] = []
+        while len(taken) < most:
+            try:
+                envelope = self._receive.receive_nowait()
+            except (trio.WouldBlock, trio.EndOfChannel):
+                break
+            if envelope.start():
+                taken.append(envelope)
+        return taken
+
+    def close(self) -> None:
+        """Refuse new messages; the actor still drains those already accepted."""
+        self._send.close()
+
+    @property
+    def depth(self) -> int:
+        """How many messages wait."""
+        return self._receive.statistics().current_buffer_used

@@ -1,0 +1,158 @@
+"""Readers: they compete for one mailbox, each with read-only connections of its own."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import structlog
+import trio
+
+from actors.errors import Internal
+from actors.mailbox import Envelope, Mailbox
+from actors.messages import CatchUp, IsRegistered, Message, Recall, Refresh, RemakeIndex
+from actors.stats import Stats
+from actors.units import question_of, read_unit
+from storage import limits
+from storage.errors import Rejection, UnknownAgent
+from storage.reading import Found, ReadingStore
+from storage.records import Recalled
+
+log = structlog.get_logger()
+
+R = TypeVar("R")
+_INTERRUPT_AGAIN_S = 0.02
+
+
+class Reader:
+    """Answers reads, each one synchronous unit in a thread, cut at its deadline."""
+
+    def __init__(
+        self,
+        name: str,
+        mailbox: Mailbox,
+        open_store: Callable[[], ReadingStore],
+        *,
+        writer: Mailbox,
+        stats: Stats,
+        refuse_unregistered: bool,
+    ) -> None:
+        self.name = name
+        self.restarts = 0
+        self.store: ReadingStore | None = None
+        """The open store; None while the reader is down."""
+        self._mailbox = mailbox
+        self._open_store = open_store
+        self._writer = writer
+        self._stats = stats
+        self._refuse_unregistered = refuse_unregistered
+        self._waited = False
+        """True once a recall has waited in vain for the index to catch up; until it has, no other waits."""
+
+    async def run(self, opened: Callable[[], None]) -> None:
+        """Open the store and answer messages until the mailbox is closed and drained."""
+        store = await trio.to_thread.run_sync(self._open_store)
+        self.store = store
+        opened()
+        try:
+            async for envelope in self._mailbox:
+                await self._answer(store, envelope)
+        finally:
+            self.store = None
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(store.close)
+
+    async def _answer(self, store: ReadingStore, envelope: Envelope[Any]) -> None:
+        """Reply exactly once. A unit that raises something unexpected is a bug of ours, never a reason to stop."""
+        message = envelope.message
+        try:
+            if isinstance(message, Recall):
+                envelope.reply(await self._recall(store, message, envelope.deadline))
+            else:
+                envelope.reply(await self._cut(store, envelope.deadline, lambda: self._read(store, message)))
+        except Rejection as refusal:
+            envelope.refuse(refusal)
+        except Exception:
+            log.exception("unit_failed", message=type(message).__name__)
+            envelope.refuse(Internal("A bug of ours stopped the read; the log has the traceback."))
+
+    def _read(self, store: ReadingStore, message: Any) -> Any:
+        self._admit(store, message)
+        return read_unit(message, store)
+
+    def _admit(self, store: ReadingStore, message: Any) -> None:
+        """Count a read by an agent that the registry does not hold, or refuse it where the setting says so."""
+        agent = getattr(message, "agent", None)
+        if agent is None or isinstance(message, IsRegistered) or store.is_registered(agent):
+            return
+        if self._refuse_unregistered:
+            raise UnknownAgent(f"The agent {agent[:80]!r} is not in agent_registry, and its reads are refused here.")
+        trio.from_thread.run_sync(self._count_unregistered)
+
+    def _count_unregistered(self) -> None:
+        self._stats.unregistered_reads += 1
+
+    async def _recall(self, store: ReadingStore, message: Recall, deadline: float) -> Recalled:
+        """Answer from the index as it is, after waiting once, briefly, for rows that others have inserted."""
+        question = question_of(message)
+
+        def attempt(may_wait: bool) -> Found | None:
+            lag = store.index_lag()
+            return None if lag and may_wait else store.recall(question, lag)
+
+        def first() -> Found | None:
+            self._admit(store, message)
+            return attempt(not self._waited)
+
+        found = await self._cut(store, deadline, first)
+        if found is None:
+            self._waited = not await self._caught_up(CatchUp())
+            found = await self._cut(store, deadline, lambda: attempt(False))
+        assert found is not None
+        if found.broken_index is not None:
+            await self._caught_up(RemakeIndex(broken=found.broken_index))
+        if found.stale:
+            await self._caught_up(Refresh(rows=found.stale))
+            found = await self._cut(store, deadline, lambda: attempt(False))
+        assert found is not None
+        if len(found.recalled.degraded_reasons) == 1:
+            self._waited = False
+        return found.recalled
+
+    async def _caught_up(self, message: CatchUp | Refresh | RemakeIndex) -> bool:
+        """Whether the writer did it, to its end, within CATCH_UP_WAIT_S."""
+        ask: Message[Any] = message
+        with trio.move_on_after(limits.CATCH_UP_WAIT_S):
+            try:
+                return await self._writer.ask(ask, within_s=limits.CATCH_UP_WAIT_S) is not False
+            except Rejection:
+                return False
+        return False
+
+    async def _cut(self, store: ReadingStore, deadline: float, unit: Callable[[], R]) -> R:
+        """Run a unit in a thread; from its deadline on its statements are interrupted until it ends."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_interrupt_from, store, deadline)
+            result = await _outcome(unit)
+            nursery.cancel_scope.cancel()
+        return result()
+
+
+async def _outcome(unit: Callable[[], R]) -> Callable[[], R]:
+    """The unit's end as a function that returns or raises it, so that a nursery does not wrap its error."""
+    try:
+        result = await trio.to_thread.run_sync(unit)
+    except Exception as error:
+        failure = error
+
+        def fail() -> R:
+            raise failure
+
+        return fail
+    return lambda: result
+
+
+async def _interrupt_from(store: ReadingStore, deadline: float) -> None:
+    """Again and again: between two statements of a unit there is nothing to interrupt."""
+    await trio.sleep_until(deadline)
+    while True:
+        store.interrupt()
+        await trio.sleep(_INTERRUPT_AGAIN_S)

@@ -1,0 +1,177 @@
+"""The actors together: who is asked what, and how they start and stop."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+import trio
+
+from actors.errors import DeadlineExceeded, NotReady
+from actors.janitor import Janitor
+from actors.mailbox import Envelope, Mailbox
+from actors.messages import GetStatistics, GetStoreState, Message, ReadMessage, WriteMessage
+from actors.reader import Reader
+from actors.stats import ActorState, Statistics, Stats
+from actors.supervisor import supervise
+from actors.writer import Writer
+from storage import limits
+from storage.errors import InvalidRequest, StorageBusy
+from storage.paths import Paths, ProcessLock
+from storage.reading import ReadingStore
+from storage.writing import WritingStore
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Whether the service can do its work, and why not. It names no paths, counts or versions."""
+
+    status: str
+    """`ok`, `degraded` or `not_ready`."""
+    reasons: tuple[str, ...]
+    """Stable codes."""
+
+
+class System:
+    """The writer, the readers and the janitor of one database. `running()` starts and stops them."""
+
+    def __init__(self, paths: Paths, stats: Stats, *, refuse_unregistered_reads: bool = False) -> None:
+        self.stats = stats
+        self._paths = paths
+        self._writes = Mailbox("writer", limits.WRITER_MAILBOX_MAX)
+        self._reads = Mailbox("readers", limits.READER_MAILBOX_MAX)
+        self._writer = Writer(self._writes, partial(WritingStore, paths))
+        self._readers = [
+            Reader(
+                f"reader {number}",
+                self._reads,
+                partial(ReadingStore, paths),
+                writer=self._writes,
+                stats=stats,
+                refuse_unregistered=refuse_unregistered_reads,
+            )
+            for number in range(1, limits.READERS + 1)
+        ]
+        self._stopping = False
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["System"]:
+        """Take the lock, start the actors, and at the end drain and stop them in the opposite order.
+
+        Raises:
+            ConfigurationError: the database cannot be served as configured; nothing was started.
+            ActorGaveUp: an actor failed too often; the body was cancelled.
+        """
+        self._paths.make_folders()
+        lock = ProcessLock(self._paths)
+        try:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(supervise, self._writer)
+                async with trio.open_nursery() as readers:
+                    for reader in self._readers:
+                        await readers.start(supervise, reader)
+                    async with trio.open_nursery() as upkeep:
+                        upkeep.start_soon(Janitor(self._writes).run)
+                        try:
+                            yield self
+                        finally:
+                            self._stopping = True
+                            upkeep.cancel_scope.cancel()
+                            self._reads.close()
+                self._writes.close()
+        except BaseExceptionGroup as group:
+            raise _cause(group) from group
+        finally:
+            self._writes.close()
+            lock.release()
+
+    def post(self, message: WriteMessage[R]) -> Envelope[R]:
+        """Put a write into the writer's mailbox; `reply()` waits for its end.
+
+        Raises:
+            MailboxFull, ShuttingDown, NotReady: nothing was accepted.
+        """
+        if self._writer.store is None and not self._stopping:
+            raise NotReady("The writer is starting again after a failure.")
+        return self._writes.post(message, within_s=limits.WRITE_BUDGET_S)
+
+    async def reply(self, envelope: Envelope[R]) -> R:
+        """Wait for the end of a posted write.
+
+        Raises:
+            StorageBusy: its time went by in the mailbox while the writer waited for a foreign lock.
+            DeadlineExceeded: its time went by in the mailbox.
+            OutcomeUnknown: it had started, and its end was not seen in time.
+            Rejection: whatever the writer answered.
+        """
+        try:
+            return await self._writes.reply_to(envelope)
+        except DeadlineExceeded:
+            if self._writer.waits_for_lock:
+                raise StorageBusy("The writer waits for a lock that another process holds.") from None
+            raise
+
+    async def ask(self, message: Message[R]) -> R:
+        """Answer any operation's message; see post() and reply() for what a write may raise.
+
+        Raises:
+            Rejection: the refusal, or what failed.
+        """
+        if isinstance(message, WriteMessage):
+            return await self.reply(self.post(message))
+        if isinstance(message, GetStatistics):
+            return await self._statistics(message)  # type: ignore[return-value]
+        assert isinstance(message, ReadMessage)
+        return await self._reads.ask(message, within_s=limits.READ_DEADLINE_S)
+
+    async def upkeep(self, message: Message[R], *, within_s: float = 60.0) -> R:
+        """Ask the writer for upkeep."""
+        return await self._writes.ask(message, within_s=within_s)
+
+    async def _statistics(self, message: GetStatistics) -> Statistics:
+        if message.scope == "own" and message.agent is None:
+            raise InvalidRequest("agent: scope=own needs the agent whose rows are counted.")
+        owner = message.agent if message.scope == "own" else None
+        store = await self._reads.ask(GetStoreState(agent=message.agent, owner=owner), within_s=limits.READ_DEADLINE_S)
+        return self.stats.statistics(store, self.actors(), limits.BOUNDS)
+
+    def actors(self) -> dict[str, ActorState]:
+        """The mailboxes and the restarts of the actors behind them."""
+        return {
+            "writer": ActorState(depth=self._writes.depth, bound=self._writes.bound, restarts=self._writer.restarts),
+            "readers": ActorState(
+                depth=self._reads.depth,
+                bound=self._reads.bound,
+                restarts=sum(reader.restarts for reader in self._readers),
+            ),
+        }
+
+    def health(self) -> Health:
+        """The state of the service, from what the actors know without asking the disk."""
+        if self._stopping:
+            return Health("not_ready", ("shutting_down",))
+        store = self._writer.store
+        if store is None:
+            return Health("not_ready", ("writer_down",))
+        reasons = []
+        if all(reader.store is None for reader in self._readers):
+            return Health("not_ready", ("readers_down",))
+        if not store.database_in_place:
+            reasons.append("database_moved")
+        if store.journal_mode != "wal":
+            reasons.append("not_wal")
+        if store.index_failed:
+            reasons.append("index_behind")
+        if self._writer.waits_for_lock:
+            reasons.append("storage_busy")
+        return Health("degraded" if reasons else "ok", tuple(reasons))
+
+
+def _cause(error: BaseException) -> BaseException:
+    """The one error in nested groups of one, so that nurseries do not hide what the caller may handle."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,170 @@
+"""The writer: the one actor through which every write of this process goes."""
+
+import random
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import groupby
+from typing import Any
+
+import structlog
+import trio
+
+from actors.errors import Internal, OutcomeUnknown
+from actors.mailbox import Envelope, Mailbox, State
+from actors.messages import WriteMessage
+from actors.units import upkeep_unit, write_of
+from storage import limits
+from storage.batch import Outcome
+from storage.errors import Rejection, StorageBusy
+from storage.writing import WritingStore
+
+log = structlog.get_logger()
+
+_JITTER_S = (0.05, 0.25)
+
+
+class Writer:
+    """Takes what is queued into one transaction and answers after its COMMIT.
+
+    A write that has started runs to its commit or rollback even when its requester, or this actor, is cancelled.
+    """
+
+    name = "writer"
+
+    def __init__(self, mailbox: Mailbox, open_store: Callable[[], WritingStore]) -> None:
+        self._mailbox = mailbox
+        self._open_store = open_store
+        self.restarts = 0
+        self.store: WritingStore | None = None
+        """The open store; None while the writer is down."""
+        self.waits_for_lock = False
+        """True while another process holds the database's write lock."""
+
+    async def run(self, opened: Callable[[], None]) -> None:
+        """Open the store and handle messages until the mailbox is closed and drained."""
+        store = await trio.to_thread.run_sync(self._open_store)
+        self.store = store
+        log.info("store_opened", **{name: getattr(store.report, name) for name in store.report.__slots__})
+        opened()
+        try:
+            async for envelope in self._mailbox:
+                await self._handle([envelope, *self._mailbox.take(limits.BATCH_MESSAGES_MAX - 1)])
+        finally:
+            self.store = None
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(store.close)
+
+    async def _handle(self, envelopes: Sequence[Envelope[Any]]) -> None:
+        """Handle messages in their order, and leave none of them without a reply, whatever happens."""
+        try:
+            await self._handle_in_order(envelopes)
+        finally:
+            for envelope in envelopes:
+                if envelope.state is State.STARTED:
+                    envelope.refuse(OutcomeUnknown())
+
+    async def _handle_in_order(self, envelopes: Sequence[Envelope[Any]]) -> None:
+        """Runs of writes as batches, upkeep one by one."""
+        for is_write, run in groupby(envelopes, lambda envelope: isinstance(envelope.message, WriteMessage)):
+            if is_write:
+                for batch in _batches(list(run)):
+                    await self._write(batch)
+            else:
+                for envelope in run:
+                    await self._upkeep(envelope)
+
+    async def _write(self, batch: list[Envelope[Any]]) -> None:
+        """Answer every write of a batch; wait for a foreign lock within each write's budget."""
+        attempts = 0
+        while batch := _give_up_late(batch):
+            wait_s = min(limits.BUSY_TIMEOUT_MS / 1000, min(e.deadline for e in batch) - trio.current_time())
+            try:
+                outcomes = await self._apply(batch, wait_s)
+            except StorageBusy as busy:
+                attempts += 1
+                if attempts > limits.BUSY_RETRIES_MAX:
+                    return _refuse_all(batch, busy)
+                await self._between_attempts()
+            except Rejection as refusal:
+                return _refuse_all(batch, refusal)
+            except Exception:
+                log.exception("batch_failed", messages=len(batch))
+                return _refuse_all(batch, Internal())
+            else:
+                for envelope, outcome in zip(batch, outcomes, strict=False):
+                    _answer(envelope, outcome)
+                batch = batch[len(outcomes) :]
+        return None
+
+    async def _apply(self, batch: Sequence[Envelope[Any]], wait_s: float) -> list[Outcome]:
+        """One attempt, in a thread. Shielded by nature: run_sync does not abandon its thread."""
+        assert self.store is not None
+        writes = [write_of(envelope.message) for envelope in batch]
+        try:
+            outcomes = await trio.to_thread.run_sync(partial(self.store.apply, writes, wait_s=max(wait_s, 0.0)))
+        except StorageBusy:
+            self.waits_for_lock = True
+            raise
+        self.waits_for_lock = False
+        return outcomes
+
+    async def _between_attempts(self) -> None:
+        """Let the index follow foreign rows while the lock is held elsewhere, and leave the others room."""
+        assert self.store is not None
+        with suppress(Rejection):  # the index is behind then, and recalls say so
+            await trio.to_thread.run_sync(self.store.catch_up)
+        await trio.sleep(random.uniform(*_JITTER_S))  # noqa: S311 (jitter, not a secret)
+
+    async def _upkeep(self, envelope: Envelope[Any]) -> None:
+        assert self.store is not None
+        try:
+            envelope.reply(await trio.to_thread.run_sync(upkeep_unit, envelope.message, self.store))
+        except Rejection as refusal:
+            envelope.refuse(refusal)
+        except Exception:
+            log.exception("upkeep_failed", message=type(envelope.message).__name__)
+            envelope.refuse(Internal())
+
+
+def _batches(envelopes: list[Envelope[Any]]) -> list[list[Envelope[Any]]]:
+    """The envelopes cut where a batch would exceed BATCH_BYTES_MAX."""
+    batches: list[list[Envelope[Any]]] = []
+    size = 0
+    for envelope in envelopes:
+        length = _length(envelope.message)
+        if not batches or size + length > limits.BATCH_BYTES_MAX:
+            batches.append([])
+            size = 0
+        batches[-1].append(envelope)
+        size += length
+    return batches
+
+
+def _length(message: Any) -> int:
+    fields = (getattr(message, name) for name in message.__dataclass_fields__)
+    return sum(len(value) for value in fields if isinstance(value, str))
+
+
+def _give_up_late(batch: list[Envelope[Any]]) -> list[Envelope[Any]]:
+    """Refuse the writes whose budget is spent, and return the others."""
+    now = trio.current_time()
+    late = [envelope for envelope in batch if envelope.deadline <= now]
+    _refuse_all(late, StorageBusy(f"The database stayed locked for the whole {limits.WRITE_BUDGET_S:.0f} s."))
+    return [envelope for envelope in batch if envelope.deadline > now]
+
+
+def _refuse_all(batch: Sequence[Envelope[Any]], error: Rejection) -> None:
+    for envelope in batch:
+        envelope.refuse(error)
+
+
+def _answer(envelope: Envelope[Any], outcome: Outcome) -> None:
+    if outcome.error is None:
+        envelope.replayed = outcome.replayed
+        envelope.reply(outcome.reply)
+    elif isinstance(outcome.error, Rejection):
+        envelope.refuse(outcome.error)
+    else:
+        log.error("unit_failed", message=type(envelope.message).__name__, exc_info=outcome.error)
+        envelope.refuse(Internal())
