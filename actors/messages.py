@@ -72,6 +72,12 @@ def _as_list(value: object) -> object:
     return value
 
 
+def _not_bool(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError("must be a number")  # noqa: TRY004 (what pydantic takes as a refusal)
+    return value
+
+
 Agent = Annotated[str, Field(min_length=1, max_length=limits.AGENT_CHARS_MAX), AfterValidator(_without_nul)]
 Key = Annotated[str, Field(min_length=1, max_length=limits.KEY_CHARS_MAX), AfterValidator(_without_nul)]
 Topic = Annotated[str, Field(min_length=1, max_length=limits.TOPIC_CHARS_MAX), AfterValidator(_without_nul)]
@@ -93,7 +99,7 @@ class Recall(ReadMessage[Recalled]):
     """You, the caller."""
     q: Annotated[str, Field(min_length=1, max_length=limits.QUERY_CHARS_MAX)]
     """What you want to know: words, a question or a whole prompt."""
-    k: Annotated[int, Field(ge=1, le=limits.K_MAX)] = limits.K_DEFAULT
+    k: Annotated[int, Field(ge=1, le=limits.K_MAX), BeforeValidator(_not_bool)] = limits.K_DEFAULT
     """How many results at most."""
     scope: Scope = "shared"
     """`shared`: every agent's memories; `own`: yours only."""
@@ -133,7 +139,7 @@ class RememberShort(WriteMessage[Remembered]):
     """Its name."""
     value: Text
     """Its value."""
-    ttl_s: Annotated[float, Field(gt=0, le=limits.TTL_S_MAX)] | None = None
+    ttl_s: Annotated[float, Field(gt=0, le=limits.TTL_S_MAX), BeforeValidator(_not_bool)] | None = None
     """Seconds to live; without it the key does not expire."""
     tags: Tags = ()
     """Labels."""
@@ -153,7 +159,7 @@ class GetShort(ReadMessage[ShortEntries]):
     """One key; without it all are listed by name."""
     after: Key | None = None
     """List on from this key."""
-    limit: Annotated[int, Field(ge=1, le=limits.LIST_MAX)] = limits.K_MAX
+    limit: Annotated[int, Field(ge=1, le=limits.LIST_MAX), BeforeValidator(_not_bool)] = limits.K_MAX
     """How many keys at most."""
     scope: Scope = "shared"
     """`own`: refuses another owner."""
@@ -181,7 +187,7 @@ class RememberLong(WriteMessage[Remembered]):
     """What it is about."""
     source: Source | None = None
     """Where you have it from."""
-    confidence: Annotated[float, Field(ge=0, le=1)] | None = None
+    confidence: Annotated[float, Field(ge=0, le=1), BeforeValidator(_not_bool)] | None = None
     """How sure you are, 0 to 1."""
     tags: Tags = ()
     """Labels."""
@@ -203,7 +209,7 @@ class RememberEpisodic(WriteMessage[Remembered]):
     """The rest of the story."""
     outcome: Source | None = None
     """How it ended."""
-    duration_s: Annotated[float, Field(ge=0)] | None = None
+    duration_s: Annotated[float, Field(ge=0), BeforeValidator(_not_bool)] | None = None
     """How long it took, in seconds."""
     request_id: RequestId | None = None
     """Makes a retry safe: the same id and content writes once."""
@@ -262,8 +268,8 @@ class Refresh(UpkeepMessage[None]):
 class RemakeIndex(UpkeepMessage[None]):
     """Throw a damaged index file away; the janitor's slices build it anew."""
 
-    broken: tuple[int, int]
-    """Device and inode of the damaged file: a newer one is left alone."""
+    broken: tuple[int, int] | None
+    """Device and inode of the damaged file, None where there was none: a newer one is left alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,9 +12,10 @@ from actors.messages import CatchUp, IsRegistered, Message, Recall, Refresh, Rem
 from actors.stats import Stats
 from actors.units import question_of, read_unit
 from storage import limits
-from storage.errors import Rejection, UnknownAgent
+from storage.errors import Rejection, StorageUnavailable, UnknownAgent
 from storage.reading import Found, ReadingStore
 from storage.records import Recalled
+from storage.search.index import IndexFailure
 
 log = structlog.get_logger()
 
@@ -91,6 +92,18 @@ class Reader:
         self._stats.unregistered_reads += 1
 
     async def _recall(self, store: ReadingStore, message: Recall, deadline: float) -> Recalled:
+        """Answer a recall. A damaged index is made anew; where it still cannot be read, that is the answer."""
+        try:
+            return await self._recall_once(store, message, deadline)
+        except IndexFailure:
+            await self._caught_up(RemakeIndex(broken=store.index_identity))
+        try:
+            return await self._recall_once(store, message, deadline)
+        except IndexFailure as failure:
+            log.warning("index_failed", reason=str(failure))
+            raise StorageUnavailable("The search index cannot be read; it is being made anew.") from failure
+
+    async def _recall_once(self, store: ReadingStore, message: Recall, deadline: float) -> Recalled:
         """Answer from the index as it is, after waiting once, briefly, for rows that others have inserted."""
         question = question_of(message)
 
@@ -106,10 +119,7 @@ class Reader:
         if found is None:
             self._waited = not await self._caught_up(CatchUp())
             found = await self._cut(store, deadline, lambda: attempt(False))
-        assert found is not None
-        if found.broken_index is not None:
-            await self._caught_up(RemakeIndex(broken=found.broken_index))
-        if found.stale:
+        if found is not None and found.stale:
             await self._caught_up(Refresh(rows=found.stale))
             found = await self._cut(store, deadline, lambda: attempt(False))
         assert found is not None

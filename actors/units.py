@@ -126,7 +126,7 @@ def _(message: Refresh, store: WritingStore) -> None:
 
 @upkeep_unit.register
 def _(message: RemakeIndex, store: WritingStore) -> None:
-    store.remake_index(message.broken)
+    store.remake_broken_index(message.broken)
 
 
 @upkeep_unit.register

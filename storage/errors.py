@@ -143,6 +143,8 @@ def translated() -> Iterator[None]:
     """Run the block and raise the `Rejection` that stands for an SQLite error in it."""
     try:
         yield
+    except OSError as error:
+        raise StorageUnavailable(f"The database cannot be used ({type(error).__name__}: {error}).") from error
     except apsw.Error as error:
         rejection = rejection_of(error)
         if rejection is None:

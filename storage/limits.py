@@ -30,7 +30,7 @@ REPLY_CHARS: Final = 8_000
 
 READ_DEADLINE_S: Final = 10.0
 WRITE_BUDGET_S: Final = 12.0
-ANSWER_GRACE_S: Final = 3.0  # how much longer a caller waits for a message that has started
+ANSWER_GRACE_S: Final = 2.0  # more for a message that has started; with the budget below Hermes's time-out of 15 s
 BUSY_TIMEOUT_MS: Final = 5_000
 BUSY_RETRIES_MAX: Final = 3
 BATCH_MESSAGES_MAX: Final = 64

@@ -16,12 +16,12 @@ from storage import limits
 from storage.agents import is_registered, registered
 from storage.database import FileIdentity, fetch, open_reader
 from storage.durable import own_persona, require_own, select_persona
-from storage.errors import Forbidden, InvalidRequest, NotFound, is_damage, translated
+from storage.errors import Forbidden, InvalidRequest, NotFound, translated
 from storage.paths import Paths
 from storage.records import Memory, Recalled, RowCounts, Scope, ShortEntries, StoreState, Tier
 from storage.rows import SEARCHED, Row, select_rows, table_of
 from storage.schema import Schema, introspect
-from storage.search.index import Identity, Index
+from storage.search.index import Identity, Index, IndexFailure
 from storage.search.text import match_all, match_any, terms_of
 from storage.short_term import count_short, list_short, read_short
 from storage.times import parse_bound
@@ -52,8 +52,6 @@ class Found:
     recalled: Recalled
     stale: tuple[tuple[Tier, int], ...]
     """Rows that changed or went since they were indexed: they were not shown; the writer should look at them."""
-    broken_index: Identity | None = None
-    """The index file that turned out to be damaged: nothing was proposed, and the writer should make it anew."""
 
 
 class ReadingStore:
@@ -106,11 +104,11 @@ class ReadingStore:
         Cheap where nothing was written since the last look (data_version).
         """
         self._identity.require()
-        try:
-            return self._index_lag()
-        except apsw.Error as error:
-            self._require_index_at_fault(error)
-            return "index_rebuilding"
+        with translated():
+            try:
+                return self._index_lag()
+            except IndexFailure:
+                return "index_rebuilding"
 
     def _index_lag(self) -> IndexLag | None:
         version = int(fetch(self._db, "PRAGMA data_version")[0][0])
@@ -136,7 +134,7 @@ class ReadingStore:
             self._index_file.close()
         self._index_file = None
         self._followed_version = -1
-        with suppress(apsw.Error):
+        with suppress(IndexFailure):
             self._index_file = Index(self._paths.index, writable=False)
         return self._index_file
 
@@ -146,32 +144,24 @@ class ReadingStore:
         Raises:
             InvalidRequest: a date is none.
             Forbidden: it asks for another agent's persona.
+            IndexFailure: the index cannot be read.
             Rejection: the database cannot answer; never an empty result instead.
         """
         if "durable" in question.tiers:
             require_own(question.q, question.agent)
         index = self._index()
+        if index is None:
+            raise IndexFailure(apsw.CantOpenError("there is no index file that can be read"))
         search = _Search(self._db, self._schema, index, question, self._clock())
-        try:
+        with translated():
             results = search.run()
             relaxed = bool(results) and search.relaxed()
-        except apsw.Error as error:
-            self._require_index_at_fault(error)
-            return Found(_recalled([], "index_rebuilding"), (), index.identity if index else None)
-        recalled = _recalled(_fitted(results, full=question.full), lag, relaxed=relaxed)
-        return Found(recalled, tuple(search.stale))
+        return Found(_recalled(_fitted(results, full=question.full), lag, relaxed=relaxed), tuple(search.stale))
 
-    def _require_index_at_fault(self, error: apsw.Error) -> None:
-        """Go on only where the index file is damaged and the database can be read.
-
-        Raises:
-            Rejection: what else the error means.
-        """
-        with translated():
-            for tier in SEARCHED:
-                self._max_row(tier)
-            if not is_damage(error):
-                raise error
+    @property
+    def index_identity(self) -> Identity | None:
+        """Which index file is open: the one to be made anew where it turned out to be damaged."""
+        return self._index_file.identity if self._index_file is not None else None
 
     # --- one memory, short keys, counts ---
 
@@ -255,9 +245,7 @@ def _size(name: str, paths: Paths) -> int:
 class _Search:
     """One recall: candidates in the order of their scores, read from the table, filtered, until k are found."""
 
-    def __init__(
-        self, db: apsw.Connection, schema: Schema, index: Index | None, question: Question, now_s: float
-    ) -> None:
+    def __init__(self, db: apsw.Connection, schema: Schema, index: Index, question: Question, now_s: float) -> None:
         self._db = db
         self._schema = schema
         self._index = index
@@ -266,7 +254,7 @@ class _Search:
         self._since_s = _bound("since", question.since, now_s)
         self._until_s = _bound("until", question.until, now_s)
         self._terms = terms_of(question.q)
-        self._indexed = [tier for tier in SEARCHED if tier in question.tiers] if index and self._terms else []
+        self._indexed = [tier for tier in SEARCHED if tier in question.tiers] if self._terms else []
         self.stale: list[tuple[Tier, int]] = []
 
     def run(self) -> list[Memory]:
@@ -285,12 +273,11 @@ class _Search:
 
     def relaxed(self) -> bool:
         """Whether no row holds all the question's terms."""
-        if self._index is None or len(self._terms) <= 1:
+        if len(self._terms) <= 1:
             return False
         return not any(self._index.any_match(tier, match_all(self._terms)) for tier in self._indexed)
 
     def _candidates(self, tier: Tier) -> Iterator[tuple[float, Row]]:
-        assert self._index is not None
         for score, row_id in self._index.matches(tier, match_any(self._terms)):
             row = next(select_rows(self._db, self._schema, tier, "WHERE t.rowid = ?", (row_id,)), None)
             if row is not None and self._index.current(row):

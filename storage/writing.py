@@ -14,19 +14,12 @@ from storage import limits
 from storage.batch import Batch, Outcome, RolledBack, Write, as_answer
 from storage.checks import require_readable
 from storage.database import FileIdentity, check_database_file, close, ensure_wal, fetch, open_writer
-from storage.errors import (
-    ConfigurationError,
-    Rejection,
-    StorageDamaged,
-    is_damage,
-    rejection_of,
-    translated,
-)
+from storage.errors import ConfigurationError, Rejection, StorageDamaged, translated
 from storage.paths import Paths
 from storage.records import Tier
 from storage.rows import SEARCHED, select_rows, table_of
 from storage.schema import Schema, ensure_short, introspect
-from storage.search.index import Identity, Index
+from storage.search.index import Identity, Index, IndexFailure
 from storage.state import State
 from storage.write_units import WriteUnits
 
@@ -150,7 +143,8 @@ class WritingStore:
         """Bring the index up to the batch before it is answered. A failure here never fails the memory's write."""
         try:
             before = {tier: self._index.high_water(tier) for tier in SEARCHED}
-            self.catch_up()
+            with translated():
+                self._catch_up(time.monotonic() + limits.CATCH_UP_SLICE_S)
             self.refresh(
                 [
                     (tier, row)
@@ -158,12 +152,16 @@ class WritingStore:
                     if row <= before[tier] or row > self._index.high_water(tier)
                 ]
             )
-        except (apsw.Error, Rejection):
+        except (IndexFailure, Rejection):
             self.index_failed = True
             batch.mark_index_behind()
 
     def refresh(self, touched: Sequence[tuple[Tier, int]]) -> None:
-        """Index these rows as they are now; those that are gone are forgotten."""
+        """Index these rows as they are now; those that are gone are forgotten.
+
+        Raises:
+            IndexFailure: the index could not be written.
+        """
         rows = []
         for tier, row in dict.fromkeys(touched):
             found = self._units.row_at(tier, row)
@@ -180,14 +178,12 @@ class WritingStore:
         Reads the database outside of any transaction: it needs no lock that another process may hold.
         """
         try:
-            return self._catch_up(time.monotonic() + budget_s)
-        except apsw.Error as error:
             with translated():
-                self.rows_to_index()  # raises where it is the database that cannot be read
-            if not is_damage(error):
-                self.index_failed = True
-                raise rejection_of(error) or error from error
-            self._index.remake()
+                return self._catch_up(time.monotonic() + budget_s)
+        except IndexFailure as failure:
+            self.index_failed = True
+            if failure.damaged:
+                self._index.remake()
             return False
 
     def _catch_up(self, until: float) -> bool:
@@ -212,13 +208,18 @@ class WritingStore:
         table = table_of(self.schema, tier)
         return int(fetch(self._db, f"SELECT max(rowid) FROM {table.quoted}")[0][0] or 0)
 
-    def remake_index(self, broken: Identity | None = None) -> None:
-        """Throw the index away; catch_up() builds it anew, slice by slice.
+    def remake_index(self) -> None:
+        """Throw the index away; catch_up() builds it anew, slice by slice."""
+        self._index.remake()
 
-        With `broken` only if that file is still the one in use: two readers may have found the same damage.
+    def remake_broken_index(self, broken: Identity | None) -> None:
+        """Make the index anew if this file is still the one in use, and build a first slice of it.
+
+        Two readers may have found the same damage; and what one of them could not open may be there by now.
         """
-        if broken is None or broken == self._index.identity:
+        if broken == self._index.identity or not self._index.unchanged:
             self._index.remake()
+        self.catch_up()
 
     def rows_to_index(self) -> int:
         """How far the tables reach, as the sum of their highest row ids."""

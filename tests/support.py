@@ -24,6 +24,11 @@ PROGRAM = [sys.executable, "-c", "from transport.cli import main; main()"]
 """The console script, without depending on where pip put it."""
 
 
+def planted(fault: str) -> list[str]:
+    """The console script after some Python that lowers a bound or plants a fault: shipped code knows of neither."""
+    return [sys.executable, "-c", f"{fault}\n{PROGRAM[-1]}"]
+
+
 def fresh_database(folder: Path, name: str = "solos.db", agents: tuple[str, ...] = AGENTS) -> Path:
     """A fresh fleet database with personas of sol and mira."""
     path = folder / name
@@ -48,12 +53,19 @@ def rows(database: Path, sql: str, *bindings: Any) -> list[tuple[Any, ...]]:
 class Service:
     """A running `solos-memory serve`."""
 
-    def __init__(self, database: Path | None, *flags: str, env: dict[str, str] | None = None, port: int = 0) -> None:
+    def __init__(
+        self,
+        database: Path | None,
+        *flags: str,
+        env: dict[str, str] | None = None,
+        port: int = 0,
+        fault: str = "",
+    ) -> None:
         self.database = database
         where = [] if database is None else ["--db", str(database)]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("SOLOS_MEMORY_")}
         self.process = subprocess.Popen(
-            [*PROGRAM, "serve", *where, "--bind", f"127.0.0.1:{port}", *flags],
+            [*planted(fault), "serve", *where, "--bind", f"127.0.0.1:{port}", *flags],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env=environment | (env or {}),
@@ -183,9 +195,11 @@ class Service:
 
 
 @contextlib.contextmanager
-def serving(database: Path | None, *flags: str, env: dict[str, str] | None = None, port: int = 0) -> Iterator[Service]:
+def serving(
+    database: Path | None, *flags: str, env: dict[str, str] | None = None, port: int = 0, fault: str = ""
+) -> Iterator[Service]:
     """A service that is stopped at the end, whatever happens."""
-    service = Service(database, *flags, env=env, port=port)
+    service = Service(database, *flags, env=env, port=port, fault=fault)
     try:
         yield service.wait()
     finally:

@@ -5,15 +5,18 @@ knows how far it has come. `documents` holds of each row what the index must kno
 and the digest that tells a changed row.
 """
 
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import apsw
 
 from storage.database import FileIdentity, fetch, open_own, transaction
+from storage.errors import is_damage
 from storage.records import Tier
 from storage.rows import SEARCHED, Row
+from storage.times import SQLValue
 
 FORMAT = 1
 Identity = tuple[int, int]
@@ -34,6 +37,25 @@ _TABLES = (
 )
 
 
+class IndexFailure(Exception):
+    """The index file could not be used. It is never an error of the database, and never an empty result."""
+
+    def __init__(self, cause: apsw.Error) -> None:
+        super().__init__(f"{type(cause).__name__}: {cause}")
+        self.damaged = is_damage(cause)
+        """True where the file itself cannot be used, so that it has to be made anew."""
+
+
+@contextmanager
+def _failures() -> Iterator[None]:
+    try:
+        yield
+    except apsw.InterruptError:
+        raise
+    except apsw.Error as error:
+        raise IndexFailure(error) from error
+
+
 class Index:
     """A connection to the index file. The writer's may add and remove; a reader's only asks.
 
@@ -44,11 +66,12 @@ class Index:
         """Open the file; the writer's makes it where it is missing, damaged or of another format.
 
         Raises:
-            apsw.Error: a reader found no usable file.
+            IndexFailure: a reader found no usable file, or none can be made.
         """
         self.path = path
         self.rebuilt = False
-        self._db = self._open_or_remake() if writable else _open_reader(path)
+        with _failures():
+            self._db = self._open_or_remake() if writable else _open_reader(path)
         self._identity = FileIdentity(path)
 
     def _open_or_remake(self) -> apsw.Connection:
@@ -74,7 +97,8 @@ class Index:
     def remake(self) -> None:
         """Throw the file away and begin an empty one; the caller then catches up from nothing."""
         self._db.close()
-        self._db = self._remake()
+        with _failures():
+            self._db = self._remake()
         self._identity = FileIdentity(self.path)
 
     @property
@@ -100,7 +124,7 @@ class Index:
 
     def follow(self, rows: Iterable[Row], marks: dict[Tier, int]) -> None:
         """Add or refresh rows and move the high-water marks, in one transaction."""
-        with transaction(self._db):
+        with _failures(), transaction(self._db):
             for row in rows:
                 self._put(row)
             for tier, mark in marks.items():
@@ -108,7 +132,7 @@ class Index:
 
     def forget(self, tier: Tier, rows: Iterable[int]) -> None:
         """Remove rows that are gone from the table."""
-        with transaction(self._db):
+        with _failures(), transaction(self._db):
             for row in rows:
                 self._drop(tier, row)
 
@@ -137,18 +161,24 @@ class Index:
 
     def mark_complete(self) -> None:
         """Note that the index has once followed the tables to their end."""
-        if not self.complete:
+        if self.complete:
+            return
+        with _failures():
             self._db.execute("INSERT OR REPLACE INTO meta VALUES ('complete', 1)")
 
     # --- what both ask ---
 
+    def _ask(self, statement: str, bindings: Sequence[SQLValue] = ()) -> list[tuple[Any, ...]]:
+        with _failures():
+            return fetch(self._db, statement, bindings)
+
     @property
     def complete(self) -> bool:
         """False from a rebuild's beginning to its end."""
-        return bool(fetch(self._db, "SELECT 1 FROM meta WHERE name = 'complete'"))
+        return bool(self._ask("SELECT 1 FROM meta WHERE name = 'complete'"))
 
     def _known(self, tier: Tier, row: int) -> int | None:
-        found = fetch(self._db, "SELECT digest FROM documents WHERE tier = ? AND row = ?", (tier, row))
+        found = self._ask("SELECT digest FROM documents WHERE tier = ? AND row = ?", (tier, row))
         return int(found[0][0]) if found else None
 
     def current(self, row: Row) -> bool:
@@ -157,27 +187,32 @@ class Index:
 
     def high_water(self, tier: Tier) -> int:
         """The highest row id of a tier up to which the index has followed the table."""
-        found = fetch(self._db, "SELECT row FROM high_water WHERE tier = ?", (tier,))
+        found = self._ask("SELECT row FROM high_water WHERE tier = ?", (tier,))
         return int(found[0][0]) if found else 0
 
     def count(self, tier: Tier, agent: str | None) -> int:
         """How many rows of a tier the index holds, of one author or of all."""
         own = "" if agent is None else " AND agent = ?"
         bindings = (tier,) if agent is None else (tier, agent)
-        found = fetch(self._db, f"SELECT total(rows) FROM counts WHERE tier = ?{own}", bindings)
+        found = self._ask(f"SELECT total(rows) FROM counts WHERE tier = ?{own}", bindings)
         return int(found[0][0])
 
     def matches(self, tier: Tier, expression: str) -> Iterator[tuple[float, int]]:
         """(score, row id) of the rows that satisfy an FTS5 expression, best first; newest first on ties."""
-        found = self._db.execute(
-            f"SELECT -rank, rowid FROM {tier}_fts WHERE {tier}_fts MATCH ? ORDER BY rank, rowid DESC", (expression,)
-        )
-        for score, row in found:
-            yield float(score), int(row)
+        with _failures():
+            found = self._db.execute(
+                f"SELECT -rank, rowid FROM {tier}_fts WHERE {tier}_fts MATCH ? ORDER BY rank, rowid DESC", (expression,)
+            )
+        while True:
+            with _failures():
+                match = next(found, None)
+            if match is None:
+                return
+            yield match
 
     def any_match(self, tier: Tier, expression: str) -> bool:
         """Whether any row satisfies an FTS5 expression."""
-        found = fetch(self._db, f"SELECT 1 FROM {tier}_fts WHERE {tier}_fts MATCH ? LIMIT 1", (expression,))
+        found = self._ask(f"SELECT 1 FROM {tier}_fts WHERE {tier}_fts MATCH ? LIMIT 1", (expression,))
         return bool(found)
 
     @property

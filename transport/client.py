@@ -1,0 +1,51 @@
+"""A client of the running service for the command line. Standard library only: it starts in milliseconds."""
+
+import json
+import urllib.error
+import urllib.request
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from storage import limits
+from transport.operations import Operation
+
+_TIMEOUT_S = limits.WRITE_BUDGET_S + limits.ANSWER_GRACE_S + 5
+
+
+def call(url: str, operation: Operation, arguments: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    """Send one operation over REST; return (status, body). Status 0: the service could not be reached."""
+    request = _request(url.rstrip("/"), operation, dict(arguments))
+    try:
+        with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as response:  # noqa: S310 (the operator's own URL)
+            return response.status, json.load(response)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)
+    except OSError as error:
+        return 0, _unreachable(url, error)
+
+
+def _request(url: str, operation: Operation, arguments: dict[str, Any]) -> urllib.request.Request:
+    method = operation.methods[-1]
+    path = operation.path
+    for name in operation.fields:
+        if f"<{name}>" in path:
+            path = path.replace(f"<{name}>", quote(str(arguments.pop(name, "")), safe=":"))
+    if method == "POST":
+        body = json.dumps(arguments, ensure_ascii=False).encode("utf-8", "surrogatepass")
+        return urllib.request.Request(  # noqa: S310
+            url + path, body, {"Content-Type": "application/json"}, method=method
+        )
+    query = urlencode(arguments, doseq=True)
+    return urllib.request.Request(f"{url}{path}?{query}", method=method)  # noqa: S310
+
+
+def _unreachable(url: str, error: OSError) -> dict[str, Any]:
+    reason = getattr(error, "reason", error)
+    return {
+        "ok": False,
+        "error": {
+            "code": "unreachable",
+            "detail": f"No service answers at {url} ({reason}).",
+            "hint": "Start it with `solos-memory serve`, or name it with --url.",
+        },
+    }

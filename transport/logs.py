@@ -1,0 +1,37 @@
+"""Logs: one line per event on stdout, JSON for machines, readable on a terminal. Memory text is never logged."""
+
+import logging
+import sys
+from typing import Any
+
+import structlog
+
+
+def configure(level: str, form: str) -> None:
+    """Set up structlog, and route the libraries' own logging through it."""
+    readable = form == "console" or (form == "auto" and sys.stdout.isatty())
+    renderer: Any = (
+        structlog.dev.ConsoleRenderer() if readable else structlog.processors.JSONRenderer(ensure_ascii=False)
+    )
+    shared: list[Any] = [
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    tail: list[Any] = [renderer] if readable else [structlog.processors.format_exc_info, renderer]
+    number = getattr(logging, level.upper())
+    structlog.configure(
+        processors=[*shared, *tail],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=structlog.PrintLoggerFactory(sys.stdout),
+        cache_logger_on_first_use=True,
+    )
+    handler = logging.StreamHandler(sys.stdout)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[*shared, structlog.stdlib.add_logger_name],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *tail],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(max(number, logging.WARNING))

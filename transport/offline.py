@@ -1,0 +1,30 @@
+"""One operation on the database itself, with the service stopped: the same actors, without a port."""
+
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from actors.stats import Stats
+from actors.system import System
+from storage.errors import ConfigurationError
+from storage.paths import Paths
+from transport import logs
+from transport.execute import Caller, Executor
+from transport.operations import Operation
+
+
+def execute_offline(db: Path, operation: Operation, arguments: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    """Take the lock, start the actors, execute, stop; return (status, body)."""
+    logs.configure("error", "json")
+
+    async def execute() -> tuple[int, dict[str, Any]]:
+        async with System(Paths(db), Stats()).running() as system:
+            answer = await Executor(system).execute(operation, arguments, Caller("cli"))
+            return answer.status, answer.body
+
+    try:
+        return trio.run(execute)
+    except ConfigurationError as error:
+        refusal = {"code": "configuration", "detail": str(error), "hint": "See `solos-memory doctor`."}
+        return 1, {"ok": False, "error": refusal}

@@ -1,0 +1,216 @@
+"""The registry of operations: each is defined once here and offered by REST, MCP, OpenAPI and the command line.
+
+A new parameter is a field on the message; if you edit a route for it, stop.
+"""
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic.json_schema import GenerateJsonSchema
+
+from actors.messages import (
+    ForgetShort,
+    GetMemory,
+    GetShort,
+    GetStatistics,
+    Message,
+    Purge,
+    Recall,
+    RememberEpisodic,
+    RememberLong,
+    RememberShort,
+)
+from actors.stats import Statistics
+from storage.errors import InvalidRequest, Rejection, TooLarge
+from storage.records import Forgotten, Memory, Purged, Recalled, Remembered, ShortEntries
+
+Method = Literal["GET", "POST", "DELETE"]
+_SHOWN_CHARS = 64
+
+
+class _PlainSchema(GenerateJsonSchema):
+    """JSON schemas without titles: a tool list is paid for in every prompt."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operation:
+    """One thing a caller can ask for."""
+
+    name: str
+    """Also the tool's name; with hyphens the command's."""
+    message: type[Message[Any]]
+    reply: type[Any]
+    path: str
+    methods: tuple[Method, ...]
+    status: int = 200
+    tool: bool = True
+    """Whether MCP offers it."""
+    positional: tuple[str, ...] = ()
+    """The fields that the command line takes without an option's name."""
+
+    @cached_property
+    def _in(self) -> TypeAdapter[Message[Any]]:
+        return TypeAdapter(self.message)
+
+    @cached_property
+    def _out(self) -> TypeAdapter[Any]:
+        return TypeAdapter(self.reply)
+
+    @property
+    def summary(self) -> str:
+        """The first line of the message's contract."""
+        return (self.message.__doc__ or "").strip().splitlines()[0]
+
+    @property
+    def writes(self) -> bool:
+        """Whether it changes anything."""
+        return self.methods[-1] != "GET" and self.name != "recall"
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The names of the arguments."""
+        return tuple(self.message.__dataclass_fields__)  # type: ignore[attr-defined]
+
+    def parse(self, arguments: dict[str, Any]) -> Message[Any]:
+        """The message of these arguments. "" and null count as left out.
+
+        Raises:
+            InvalidRequest, TooLarge: names the first field that breaks a rule, and the rule.
+        """
+        given = {name: value for name, value in arguments.items() if value is not None and value != ""}
+        try:
+            return self._in.validate_python(given)
+        except ValidationError as error:
+            raise _refusal(error, self.input_schema) from None
+
+    def render(self, value: Any) -> dict[str, Any]:
+        """A reply as the JSON object that every transport shows."""
+        return {"ok": True, **self._out.dump_python(value, mode="json")}
+
+    @cached_property
+    def input_schema(self) -> dict[str, Any]:
+        """The message's JSON schema. `agent` is not required: the header X-Agent-Id may name the caller."""
+        schema = self._in.json_schema(schema_generator=_PlainSchema)
+        schema.pop("title", None)
+        schema.pop("description", None)
+        if required := [name for name in schema.get("required", []) if name != "agent"]:
+            schema["required"] = required
+        else:
+            schema.pop("required", None)
+        return schema
+
+    @cached_property
+    def output_schema(self) -> dict[str, Any]:
+        """The reply's JSON schema."""
+        return self._out.json_schema(schema_generator=_PlainSchema, mode="serialization")
+
+
+def _refusal(error: ValidationError, schema: dict[str, Any]) -> Rejection:
+    """The first broken rule as a refusal. The value itself is never repeated: it may be a memory, or a secret."""
+    problem = error.errors(include_url=False, include_context=True, include_input=False)[0]
+    name = str(problem["loc"][0]) if problem["loc"] else "arguments"
+    field = name[:_SHOWN_CHARS].encode("utf-8", "replace").decode()
+    context = problem.get("ctx", {})
+    match problem["type"]:
+        case "missing":
+            return InvalidRequest(f"{field}: is missing or empty.")
+        case "unexpected_keyword_argument":
+            return InvalidRequest(f"{field}: is no argument of this operation.")
+        case "string_too_long":
+            return TooLarge(f"{field}: is longer than {context['max_length']:,} characters.")
+        case "string_unicode":
+            return InvalidRequest(f"{field}: is no valid Unicode text (it holds a lone surrogate).")
+        case "string_pattern_mismatch":
+            return InvalidRequest(f"{field}: must look like {context['pattern']}.")
+    if bounds := _bounds(schema["properties"].get(name, {})):
+        return InvalidRequest(f"{field}: must be {bounds}.")
+    return InvalidRequest(f"{field}: {problem['msg'].removeprefix('Value error, ')}.")
+
+
+def _bounds(field: dict[str, Any]) -> str | None:
+    """The rule of a number's field in words; None for any other field."""
+    kinds = [kind for kind in field.get("anyOf", [field]) if kind.get("type") in ("integer", "number")]
+    if not kinds:
+        return None
+    (kind,) = kinds
+    noun = "a whole number" if kind["type"] == "integer" else "a number"
+    least = f"more than {kind['exclusiveMinimum']}" if "exclusiveMinimum" in kind else f"at least {kind['minimum']}"
+    most = f" and at most {kind['maximum']}" if "maximum" in kind else ""
+    return f"{noun}, {least}{most}"
+
+
+OPERATIONS: tuple[Operation, ...] = (
+    Operation(
+        name="recall",
+        message=Recall,
+        reply=Recalled,
+        path="/v1/recall",
+        methods=("GET", "POST"),
+        positional=("q",),
+    ),
+    Operation(
+        name="get_memory",
+        message=GetMemory,
+        reply=Memory,
+        path="/v1/memory/<id>",
+        methods=("GET",),
+        positional=("id",),
+    ),
+    Operation(
+        name="remember_short",
+        message=RememberShort,
+        reply=Remembered,
+        path="/v1/short",
+        methods=("POST",),
+        status=201,
+        positional=("key", "value"),
+    ),
+    Operation(
+        name="get_short",
+        message=GetShort,
+        reply=ShortEntries,
+        path="/v1/short",
+        methods=("GET",),
+    ),
+    Operation(
+        name="forget_short",
+        message=ForgetShort,
+        reply=Forgotten,
+        path="/v1/short",
+        methods=("DELETE",),
+        positional=("key",),
+    ),
+    Operation(
+        name="remember_long",
+        message=RememberLong,
+        reply=Remembered,
+        path="/v1/long",
+        methods=("POST",),
+        status=201,
+        positional=("fact",),
+    ),
+    Operation(
+        name="remember_episodic",
+        message=RememberEpisodic,
+        reply=Remembered,
+        path="/v1/episodic",
+        methods=("POST",),
+        status=201,
+        positional=("summary",),
+    ),
+    Operation(name="stats", message=GetStatistics, reply=Statistics, path="/v1/stats", methods=("GET",)),
+    Operation(name="purge", message=Purge, reply=Purged, path="/v1/purge", methods=("POST",), tool=False),
+)
+
+BY_NAME = {operation.name: operation for operation in OPERATIONS}
+
+
+def compact(body: dict[str, Any]) -> str:
+    """JSON without spaces, in characters rather than escapes."""
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":"))

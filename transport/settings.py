@@ -1,0 +1,124 @@
+"""Every setting, in one table: flags, environment, one TOML file, help and documentation come from it."""
+
+import ipaddress
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from storage.errors import ConfigurationError
+
+PREFIX = "SOLOS_MEMORY_"
+CONFIG_VARIABLE = PREFIX + "CONFIG"
+AGENT_VARIABLE = PREFIX + "AGENT"
+URL_VARIABLE = PREFIX + "URL"
+_NOT_SETTINGS = (CONFIG_VARIABLE, AGENT_VARIABLE, URL_VARIABLE)
+_PORT_MAX = 65_535
+_LOOPBACK_NAMES = {"localhost": "127.0.0.1"}
+
+
+def _split(value: object) -> object:
+    """Names as the environment holds them: a,b."""
+    return [part for item in value.split(",") if (part := item.strip())] if isinstance(value, str) else value
+
+
+class Settings(BaseSettings):
+    """The settings of `serve`. A flag wins over the environment, the environment over the file."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, extra="forbid", use_attribute_docstrings=True, frozen=True, env_ignore_empty=True
+    )
+
+    db: Path | None = None
+    """The SQLite database of the fleet. Without it the demo database is served."""
+    bind: str = "127.0.0.1:8437"
+    """Loopback address and port to listen on."""
+    create: bool = False
+    """Make a fresh database where `db` does not exist."""
+    refuse_unregistered_reads: bool = False
+    """Refuse reads, too, of agents that are not in agent_registry."""
+    allowed_hosts: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)] = ()
+    """Further host names, without port, that requests may name in their Host header: a,b."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """The least important log lines to print."""
+    log_format: Literal["auto", "json", "console"] = "auto"
+    """JSON lines, readable ones, or by whether stdout is a terminal."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Flags, then the environment, then the TOML file that SOLOS_MEMORY_CONFIG or --config names."""
+        file = os.environ.get(CONFIG_VARIABLE)
+        toml = (TomlConfigSettingsSource(settings_cls, Path(file)),) if file else ()
+        return (init_settings, env_settings, *toml)
+
+
+def load(flags: Mapping[str, Any]) -> Settings:
+    """The settings in force.
+
+    Raises:
+        ConfigurationError: one is malformed; the message names it.
+    """
+    file = os.environ.get(CONFIG_VARIABLE)
+    if file and not Path(file).is_file():
+        raise ConfigurationError(f"{CONFIG_VARIABLE} names {file}, which is no file.")
+    try:
+        return Settings(**{name: value for name, value in flags.items() if value is not None})
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        name = ".".join(str(part) for part in problem["loc"])
+        raise ConfigurationError(f"The setting {name} cannot be used: {problem['msg']}.") from error
+    except ValueError as error:  # malformed TOML, or a malformed list in the environment
+        raise ConfigurationError(f"The settings cannot be read: {error}.") from error
+
+
+def unknown_variables(environ: Mapping[str, str]) -> list[str]:
+    """Variables that look like settings of ours and are none: a misspelt one must not pass in silence."""
+    known = {PREFIX + name.upper() for name in Settings.model_fields} | set(_NOT_SETTINGS)
+    return sorted(name for name in environ if name.startswith(PREFIX) and name not in known)
+
+
+def address_of(bind: str) -> tuple[str, int]:
+    """Host and port of a `bind` setting.
+
+    Raises:
+        ConfigurationError: it is malformed, or no loopback address: nothing else can be bound.
+    """
+    host, _, port = bind.rpartition(":")
+    host = _LOOPBACK_NAMES.get(host, host.strip("[]"))
+    try:
+        loopback = ipaddress.ip_address(host).is_loopback
+        number = int(port)
+    except ValueError:
+        raise ConfigurationError(f"bind: {bind!r} is no HOST:PORT, such as 127.0.0.1:8437.") from None
+    if not loopback:
+        raise ConfigurationError(f"bind: {bind!r} is not loopback; this service listens on 127.0.0.1 or [::1] only.")
+    if not 0 <= number <= _PORT_MAX:
+        raise ConfigurationError(f"bind: {number} is no port (0 to 65535).")
+    return host, number
+
+
+def demo_database() -> Path:
+    """Where the demo database lives."""
+    home = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
+    return Path(home) / "solos-memory" / "demo.db"
+
+
+def under_systemd(environ: Mapping[str, str]) -> bool:
+    """Whether a service manager started us: then a missing `db` is a lost environment file, never a demo."""
+    return "NOTIFY_SOCKET" in environ or "LISTEN_FDS" in environ
