@@ -17,6 +17,7 @@ from actors.stats import ActorState, Statistics, Stats
 from actors.supervisor import supervise
 from actors.writer import Writer
 from storage import limits
+from storage.database import check_database_file
 from storage.errors import InvalidRequest, StorageBusy
 from storage.paths import Paths, ProcessLock
 from storage.reading import ReadingStore
@@ -65,6 +66,7 @@ class System:
             ConfigurationError: the database cannot be served as configured; nothing was started.
             ActorGaveUp: an actor failed too often; the body was cancelled.
         """
+        check_database_file(self._paths.database)
         self._paths.make_folders()
         lock = ProcessLock(self._paths)
         try:
@@ -163,7 +165,7 @@ class System:
             reasons.append("database_moved")
         if store.journal_mode != "wal":
             reasons.append("not_wal")
-        if store.index_failed:
+        if store.index_error is not None:
             reasons.append("index_behind")
         if self._writer.waits_for_lock:
             reasons.append("storage_busy")

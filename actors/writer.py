@@ -40,6 +40,7 @@ class Writer:
         """The open store; None while the writer is down."""
         self.waits_for_lock = False
         """True while another process holds the database's write lock."""
+        self._index_error: Exception | None = None
 
     async def run(self, opened: Callable[[], None]) -> None:
         """Open the store and handle messages until the mailbox is closed and drained."""
@@ -107,7 +108,15 @@ class Writer:
             self.waits_for_lock = True
             raise
         self.waits_for_lock = False
+        self._log_index_error(self.store)
         return outcomes
+
+    def _log_index_error(self, store: WritingStore) -> None:
+        """Once for each failure, however many batches it lasts."""
+        if store.index_error is not self._index_error:
+            self._index_error = store.index_error
+            if self._index_error is not None:
+                log.error("index_failed", exc_info=self._index_error)
 
     async def _between_attempts(self) -> None:
         """Let the index follow foreign rows while the lock is held elsewhere, and leave the others room."""

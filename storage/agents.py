@@ -20,8 +20,8 @@ def is_registered(db: apsw.Connection, registry: Table, agent: str) -> bool:
 
 def registered(db: apsw.Connection, registry: Table) -> list[str]:
     """Every registered id, sorted."""
-    rows = fetch(db, f"SELECT {registry.sql('agent')} FROM {registry.quoted}")
-    return sorted(str(agent) for (agent,) in rows if agent is not None)
+    rows = fetch(db, f"SELECT CAST({registry.sql('agent')} AS BLOB) FROM {registry.quoted}")
+    return sorted(agent.decode("utf-8", "replace") for (agent,) in rows if agent is not None)
 
 
 def require_registered(db: apsw.Connection, registry: Table, agent: str) -> None:

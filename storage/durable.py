@@ -1,12 +1,12 @@
 """Personas. memory_durable is never written; each agent may read its own `persona/` row and no other."""
 
 import re
+from dataclasses import replace
 
 import apsw
 
-from storage.database import fetch
 from storage.errors import Forbidden
-from storage.rows import Row
+from storage.rows import Row, select_rows
 from storage.schema import Schema
 
 PERSONA = "persona/"
@@ -15,37 +15,14 @@ _NAMED = re.compile(r"persona/([^\s\"',;]+)", re.IGNORECASE)
 
 def own_persona(db: apsw.Connection, schema: Schema, agent: str) -> Row | None:
     """The caller's own persona row; None where it has none."""
-    key = schema.durable.sql("key")
-    rows = list(select_persona(db, schema, f"WHERE t.{key} = ?", PERSONA + agent))
-    return next((row for row in rows if row.topic == PERSONA + agent), None)
+    found = select_personas(db, schema, f"WHERE t.{schema.durable.sql('topic')} = ?", PERSONA + agent)
+    return next((row for row in found if row.topic == PERSONA + agent), None)
 
 
-def select_persona(db: apsw.Connection, schema: Schema, where: str, value: str | int) -> list[Row]:
-    """Durable rows with their key as topic and the agent that the key names as author."""
-    table = schema.durable
-    rows = fetch(
-        db,
-        f"SELECT t.rowid, {table.sql('key')}, {table.sql('value')}, {table.sql('created_at')} "
-        f"FROM {table.quoted} AS t {where}",
-        (value,),
-    )
-    return [
-        Row(
-            "durable",
-            row,
-            str(key).removeprefix(PERSONA),
-            str(key),
-            "" if text is None else str(text),
-            None,
-            None,
-            None,
-            None,
-            (),
-            created,
-            None,
-        )
-        for row, key, text, created in rows
-    ]
+def select_personas(db: apsw.Connection, schema: Schema, where: str, value: str | int) -> list[Row]:
+    """Durable rows with the agent that their key names as author."""
+    rows = select_rows(db, schema, "durable", where, (value,))
+    return [replace(row, agent=(row.topic or "").removeprefix(PERSONA)) for row in rows]
 
 
 def require_own(question: str, agent: str) -> None:

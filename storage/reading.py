@@ -15,7 +15,7 @@ import apsw
 from storage import limits
 from storage.agents import is_registered, registered
 from storage.database import FileIdentity, fetch, open_reader
-from storage.durable import own_persona, require_own, select_persona
+from storage.durable import own_persona, require_own, select_personas
 from storage.errors import Forbidden, InvalidRequest, NotFound, translated
 from storage.paths import Paths
 from storage.records import Memory, Recalled, RowCounts, Scope, ShortEntries, StoreState, Tier
@@ -186,7 +186,7 @@ class ReadingStore:
         own = own_persona(self._db, self._schema, agent)
         if own is not None and own.row == row:
             return own
-        if select_persona(self._db, self._schema, "WHERE t.rowid = ?", row):
+        if select_personas(self._db, self._schema, "WHERE t.rowid = ?", row):
             raise Forbidden(f"durable:{row} is not {agent!r}'s persona; a persona is readable by its own agent alone.")
         return None
 
@@ -205,9 +205,9 @@ class ReadingStore:
         self._identity.require()
         with translated():
             if key is not None:
-                entry = read_short(self._db, owner=whose, key=key, now_s=self._clock())
+                entry = read_short(self._db, self._schema, owner=whose, key=key, now_s=self._clock())
                 return ShortEntries(owner=whose, entries=(entry,))
-            return list_short(self._db, owner=whose, after=after, limit=limit, now_s=self._clock())
+            return list_short(self._db, self._schema, owner=whose, after=after, limit=limit, now_s=self._clock())
 
     def state(self, *, owner: str | None) -> StoreState:
         """Counts by tier, of one owner or of all, and the state of the files."""

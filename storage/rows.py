@@ -131,13 +131,27 @@ def select_rows(
 ) -> Iterator[Row]:
     """The rows of a tier that a WHERE clause (with ORDER BY and LIMIT, over `t`) picks, read as they are."""
     table = table_of(schema, tier)
-    columns = ", ".join(table.sql(role) for role in _ROLES)
+    columns = ", ".join(any_text(table.sql(role), schema) for role in _ROLES)
     for values in db.execute(f"SELECT t.rowid, {columns} FROM {table.quoted} AS t {where}", tuple(bindings)):
         yield _row(tier, *values)
 
 
+def any_text(column: str, schema: Schema) -> str:
+    """The SQL that reads a column even where its text is no valid UTF-8: as bytes, which `decoded` reads.
+
+    Any process with the C API can write such text; read as text it raises UnicodeDecodeError, and one row of it
+    stopped the index for all.
+    """
+    return f"CASE typeof({column}) WHEN 'text' THEN CAST({column} AS BLOB) ELSE {column} END" if schema.utf8 else column
+
+
+def decoded(value: SQLValue) -> float | str | None:
+    """Bytes as text, with what cannot be read replaced; everything else as it is."""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
 def _row(tier: Tier, row: int, *values: Any) -> Row:
-    stored = dict(zip(_ROLES, values, strict=True))
+    stored = {role: decoded(value) for role, value in zip(_ROLES, values, strict=True)}
     body = [part for part in (_text(stored["text"]), _text(stored["details"])) if part]
     return Row(
         tier=tier,
@@ -146,30 +160,22 @@ def _row(tier: Tier, row: int, *values: Any) -> Row:
         topic=_text(stored["topic"]),
         text="\n".join(body),
         source=_text(stored["source"]),
-        confidence=_raw(stored["confidence"]),
+        confidence=stored["confidence"],
         outcome=_text(stored["outcome"]),
-        duration_s=_raw(stored["duration_s"]),
-        tags=tags_of(stored["tags"]),
+        duration_s=stored["duration_s"],
+        tags=tags_of(_text(stored["tags"])),
         created_at=stored["created_at"],
         expires_at=instant(stored["expires_at"]),
     )
 
 
 def _text(value: SQLValue) -> str | None:
-    if value is None or isinstance(value, str):
-        return value
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    return None if value is None else str(value)
 
 
-def _raw(value: SQLValue) -> float | str | None:
-    if value is None or isinstance(value, int | float):
-        return value
-    return _text(value)
-
-
-def tags_of(value: SQLValue) -> tuple[str, ...]:
+def tags_of(stored: str | None) -> tuple[str, ...]:
     """The tags of a stored value: a JSON list, or text with commas as older writers left it."""
-    text = (_text(value) or "").strip()
+    text = (stored or "").strip()
     if not text:
         return ()
     try:

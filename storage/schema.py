@@ -52,8 +52,8 @@ _UPDATED = Role("updated_at", ("updated_at",))
 ROLES: dict[str, tuple[Role, ...]] = {
     "agent_registry": (Role("agent", ("agent_id", "id", "name"), required=True),),
     "memory_durable": (
-        Role("key", ("key", "name", "topic"), required=True),
-        Role("value", ("value", "content", "text"), required=True),
+        Role("topic", ("key", "name", "topic"), required=True),
+        Role("text", ("value", "content", "text"), required=True),
         Role("created_at", ("updated_at", "created_at", "ts", "timestamp")),
     ),
     "memory_longterm": (
@@ -108,6 +108,8 @@ class Schema:
     durable: Table
     long: Table
     episodic: Table
+    utf8: bool
+    """Whether text is stored as UTF-8; a database may also be UTF-16."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +141,7 @@ def introspect(db: apsw.Connection) -> Schema:
         durable=_map(db, "memory_durable", written=False),
         long=_map(db, "memory_longterm", written=True),
         episodic=_map(db, "memory_episodic", written=True),
+        utf8=str(db.pragma("encoding")) == "UTF-8",
     )
 
 

@@ -1,18 +1,17 @@
 """Short-term keys with a time to live. A row expires at its instant: every read looks at the clock, none extends it."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import apsw
 
 from storage.database import fetch
 from storage.errors import NotFound
 from storage.records import ShortEntries, ShortEntry
-from storage.rows import stored_tags, tags_of
+from storage.rows import Row, select_rows, stored_tags
+from storage.schema import Schema
 from storage.times import iso_or_none
 
 _LIVE = "(expires_at IS NULL OR expires_at > ?)"
-_COLUMNS = "id, agent, key, value, tags, created_at, expires_at"
 
 
 def upsert_short(
@@ -35,27 +34,28 @@ def upsert_short(
     return int(found[0][0]), expires_at
 
 
-def read_short(db: apsw.Connection, *, owner: str, key: str, now_s: float) -> ShortEntry:
+def read_short(db: apsw.Connection, schema: Schema, *, owner: str, key: str, now_s: float) -> ShortEntry:
     """One live key of an owner.
 
     Raises:
         NotFound: the owner has no such key, or it has expired.
     """
-    rows = fetch(
-        db, f"SELECT {_COLUMNS} FROM memory_short WHERE agent = ? AND key = ? AND {_LIVE}", (owner, key, now_s)
-    )
-    if not rows:
-        raise NotFound(f"{owner!r} has no live short memory under key {key!r}.")
-    return _entry(rows[0])
+    for row in select_rows(db, schema, "short", f"WHERE agent = ? AND key = ? AND {_LIVE}", (owner, key, now_s)):
+        return _entry(row)
+    raise NotFound(f"{owner!r} has no live short memory under key {key!r}.")
 
 
-def list_short(db: apsw.Connection, *, owner: str, after: str | None, limit: int, now_s: float) -> ShortEntries:
+def list_short(
+    db: apsw.Connection, schema: Schema, *, owner: str, after: str | None, limit: int, now_s: float
+) -> ShortEntries:
     """The live keys of an owner in the order of their names, after a given one."""
-    where = f"agent = ? AND {_LIVE} AND key > ?"
+    where = f"WHERE agent = ? AND {_LIVE} AND key > ?"
     bindings = (owner, now_s, after or "")
-    rows = fetch(db, f"SELECT {_COLUMNS} FROM memory_short WHERE {where} ORDER BY key LIMIT ?", (*bindings, limit))
-    total = fetch(db, f"SELECT count(*) FROM memory_short WHERE {where}", bindings)[0][0]
-    return ShortEntries(owner=owner, entries=tuple(_entry(row) for row in rows), more=total - len(rows))
+    entries = tuple(
+        _entry(row) for row in select_rows(db, schema, "short", f"{where} ORDER BY key LIMIT ?", (*bindings, limit))
+    )
+    total = int(fetch(db, f"SELECT count(*) FROM memory_short {where}", bindings)[0][0])
+    return ShortEntries(owner=owner, entries=entries, more=total - len(entries))
 
 
 def forget_short(db: apsw.Connection, *, agent: str, key: str, at_s: float) -> int:
@@ -64,9 +64,12 @@ def forget_short(db: apsw.Connection, *, agent: str, key: str, at_s: float) -> i
     Raises:
         NotFound: there was no such live key.
     """
-    row = int(read_short(db, owner=agent, key=key, now_s=at_s).id.partition(":")[2])
-    db.execute("DELETE FROM memory_short WHERE id = ?", (row,))
-    return row
+    gone = fetch(
+        db, f"DELETE FROM memory_short WHERE agent = ? AND key = ? AND {_LIVE} RETURNING id", (agent, key, at_s)
+    )
+    if not gone:
+        raise NotFound(f"{agent!r} has no live short memory under key {key!r}.")
+    return int(gone[0][0])
 
 
 def purge_short(db: apsw.Connection, *, at_s: float) -> list[int]:
@@ -83,14 +86,13 @@ def count_short(db: apsw.Connection, *, owner: str | None, now_s: float) -> int:
     return int(fetch(db, f"SELECT count(*) FROM memory_short WHERE {own}{_LIVE}", bindings)[0][0])
 
 
-def _entry(columns: tuple[Any, ...]) -> ShortEntry:
-    row, agent, key, value, tags, created_at, expires_at = columns
+def _entry(row: Row) -> ShortEntry:
     return ShortEntry(
-        id=f"short:{row}",
-        agent=agent,
-        key=key,
-        value=value,
-        tags=tags_of(tags),
-        created_at=iso_or_none(created_at),
-        expires_at=iso_or_none(expires_at),
+        id=row.id,
+        agent=row.agent,
+        key=row.topic or "",
+        value=row.text,
+        tags=row.tags,
+        created_at=iso_or_none(row.created_at),
+        expires_at=iso_or_none(row.expires_at),
     )

@@ -63,7 +63,8 @@ class WritingStore:
         self._identity = FileIdentity(paths.database)
         self._state = State(paths.state)
         self._index = Index(paths.index, writable=True)
-        self.index_failed = False
+        self.index_error: Exception | None = None
+        """Why the index could not follow; None while it can."""
         settled, dropped = self._settle_open_intents()
         self.report = OpenReport(
             found, self.journal_mode, created, self._state.created, self._index.rebuilt, settled, dropped
@@ -152,8 +153,8 @@ class WritingStore:
                     if row <= before[tier] or row > self._index.high_water(tier)
                 ]
             )
-        except (IndexFailure, Rejection):
-            self.index_failed = True
+        except Exception as error:  # whatever it is: the rows are on disk, and their writers are told so
+            self.index_error = error
             batch.mark_index_behind()
 
     def refresh(self, touched: Sequence[tuple[Tier, int]]) -> None:
@@ -181,7 +182,7 @@ class WritingStore:
             with translated():
                 return self._catch_up(time.monotonic() + budget_s)
         except IndexFailure as failure:
-            self.index_failed = True
+            self.index_error = failure
             if failure.damaged:
                 self._index.remake()
             return False
@@ -195,7 +196,7 @@ class WritingStore:
             if time.monotonic() >= until:
                 return False
         self._index.mark_complete()
-        self.index_failed = False
+        self.index_error = None
         return True
 
     def _follow_slice(self, tier: Tier) -> None:

@@ -69,9 +69,9 @@ class Executor:
         began = time.perf_counter()
         agent = arguments.get("agent") or caller.agent
         refusal: Rejection | None = None
-        reply: Any = None
+        body: dict[str, Any] = {}
         try:
-            reply = await self._ask(operation, arguments, caller)
+            body = operation.render(await self._ask(operation, arguments, caller))
         except Rejection as rejection:
             refusal = rejection
         except Exception:
@@ -88,7 +88,7 @@ class Executor:
             agent=_shown(agent),
             ms=round(seconds * 1000, 2),
         )
-        return Answer(operation.status, operation.render(reply))
+        return Answer(operation.status, body)
 
     async def refuse(self, caller: Caller, rejection: Rejection) -> Answer:
         """Answer a call that was refused before there was an operation: the same log line and counter."""

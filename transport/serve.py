@@ -12,7 +12,6 @@ from typing import Any
 import structlog
 import trio
 from hypercorn.config import Config
-from hypercorn.trio import serve as hypercorn_serve
 
 from actors.errors import ActorGaveUp
 from actors.messages import RememberLong
@@ -25,6 +24,7 @@ from storage.store import DEMO_AGENTS, create_database
 from transport import logs, settings
 from transport.asgi import Front
 from transport.execute import Executor
+from transport.hypercorn_trio import serve as hypercorn_serve
 from transport.mcp_tools import create_mcp
 from transport.packages import require_own_packages
 from transport.rest_routes import create_rest

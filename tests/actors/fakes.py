@@ -19,7 +19,7 @@ class FakeWritingStore:
 
     report = OpenReport("wal", "wal", False, False, False, 0, 0)
     journal_mode = "wal"
-    index_failed = False
+    index_error = None
     database_in_place = True
 
     def __init__(self) -> None:

@@ -1,12 +1,16 @@
 """Recall on the stores: the table is the truth, the index only proposes."""
 
 import shutil
+from contextlib import closing
+from pathlib import Path
 
+import apsw
 import pytest
 
-from storage.errors import Forbidden, InvalidRequest, NotFound
+from storage.errors import Forbidden, InvalidRequest, NotFound, UnknownAgent
 from storage.paths import Paths
 from storage.reading import ReadingStore
+from storage.schema import create_fresh
 from storage.writing import WritingStore
 from tests.storage.conftest import Clock
 from tests.storage.writes import ask, episode, fact, one, short
@@ -128,6 +132,38 @@ def test_legacy_rows_are_shown_as_they_are(store: WritingStore, reading: Reading
     assert found["zebra � c"].created_at is None
 
 
+def test_text_that_is_no_utf8_hides_no_row_and_stops_nothing(
+    store: WritingStore, reading: ReadingStore, paths: Paths
+) -> None:
+    bad = "CAST(X'7a65627261ff69' AS TEXT)"
+    rows(
+        paths.database,
+        f"INSERT INTO memory_longterm(agent, fact, topic, created_at) VALUES ('sol', {bad}, {bad}, {bad})",
+    )
+    rows(paths.database, f"INSERT INTO memory_short(agent, key, value, created_at) VALUES ('sol', {bad}, {bad}, 1)")
+    rows(paths.database, f"INSERT INTO agent_registry(agent_id) VALUES ({bad})")
+    assert one(store, fact("mira", "a zebra after it")).degraded_reasons == ()
+    assert {memory.text for memory in ask(reading, "zebra")} == {"a zebra after it", "zebra\ufffdi"}
+    assert reading.memory(agent="mira", tier="long", row=1, scope="shared").topic == "zebra\ufffdi"
+    (entry,) = reading.short(agent="sol", owner=None, key=None, after=None, limit=5, scope="own").entries
+    assert entry.value == "zebra\ufffdi"
+    with pytest.raises(UnknownAgent):
+        one(store, fact("zebra"))
+
+
+def test_a_utf16_database_is_read_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "wide.db"
+    with closing(apsw.Connection(str(path))) as db:
+        db.execute("PRAGMA encoding = 'UTF-16le'")
+        create_fresh(db, ["mira"], 1.0)
+    store = WritingStore(Paths(path))
+    one(store, fact("mira", "das Müller-Zebra 斑马"))
+    reading = ReadingStore(Paths(path))
+    assert ask(reading, "Müller")[0].text == "das Müller-Zebra 斑马"
+    reading.close()
+    store.close()
+
+
 def test_previews_shrink_with_their_number_and_full_does_not(store: WritingStore, reading: ReadingStore) -> None:
     store.apply([fact("mira", f"zebra {n} " + "long " * 1000) for n in range(20)])
     few, many, full = (ask(reading, "zebra", k=k, full=whole) for k, whole in ((2, False), (20, False), (2, True)))
@@ -162,8 +198,6 @@ def test_a_damaged_index_file_is_rebuilt_at_start(paths: Paths, clock: Clock) ->
 def test_a_failed_index_never_fails_the_write(
     store: WritingStore, paths: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import apsw
-
     def broken(rows: object, marks: object) -> None:
         raise apsw.FullError("no room")
 
@@ -171,9 +205,9 @@ def test_a_failed_index_never_fails_the_write(
         patched.setattr(store._index, "follow", broken)
         written = one(store, fact("mira", "the zebra sleeps"))
     assert written.degraded_reasons == ("index_behind",)
-    assert store.index_failed
+    assert store.index_error is not None
     assert store.catch_up()
-    assert not store.index_failed
+    assert store.index_error is None
 
 
 def test_copy_of_the_folder_is_not_needed_for_a_backup(store: WritingStore, paths: Paths) -> None:
