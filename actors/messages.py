@@ -203,8 +203,8 @@ class RememberEpisodic(WriteMessage[Remembered]):
     """You, the author."""
     summary: Text
     """What happened, in a sentence or two."""
-    event_type: Topic = "note"
-    """Kind of event, such as deploy or incident."""
+    event_type: Topic | None = None
+    """Kind of event, such as deploy or incident; default note."""
     details: Details | None = None
     """The rest of the story."""
     outcome: Source | None = None

@@ -53,7 +53,9 @@ async def supervise(
                 failures.popleft()
             log.exception("actor_failed", actor=actor.name, failures=len(failures))
             if len(failures) > restarts_max:
-                raise ActorGaveUp(f"{actor.name} failed {len(failures)} times within {window_s:.0f} s") from error
+                raise ActorGaveUp(
+                    f"{actor.name} failed {len(failures)} times within {window_s:.0f} s: {error}"
+                ) from error
             await trio.sleep(_BACKOFF_S * 2 ** len(failures))
             actor.restarts += 1
             log.warning("actor_restarted", actor=actor.name, restarts=actor.restarts)

@@ -85,7 +85,8 @@ class System:
                             self._reads.close()
                 self._writes.close()
         except BaseExceptionGroup as group:
-            raise _cause(group) from group
+            cause = _cause(group)
+            raise cause from cause.__cause__
         finally:
             self._writes.close()
             lock.release()

@@ -5,13 +5,15 @@ import apsw
 from storage.rows import insert_row
 from storage.schema import Table
 
+_DEFAULT_EVENT_TYPE = "note"
+
 
 def insert_episode(
     db: apsw.Connection,
     table: Table,
     *,
     agent: str,
-    event_type: str,
+    event_type: str | None,
     summary: str,
     details: str | None,
     outcome: str | None,
@@ -19,6 +21,8 @@ def insert_episode(
     at_s: float,
 ) -> int:
     """Insert one episode and return its row id. Runs in the writer's thread, inside its transaction."""
+    if event_type is None and "topic" in table.columns:
+        event_type = _DEFAULT_EVENT_TYPE
     at = table.time_form.stored(at_s)
     return insert_row(
         db,
@@ -33,4 +37,5 @@ def insert_episode(
             "created_at": at,
             "updated_at": at,
         },
+        topic_field="event_type",
     )

@@ -9,7 +9,7 @@ from typing import Literal
 import apsw
 
 from storage.database import check_database_file, fetch, open_reader
-from storage.errors import ConfigurationError
+from storage.errors import ConfigurationError, rejection_of
 from storage.paths import Paths
 from storage.schema import ROLES, Schema, Table, introspect
 
@@ -34,8 +34,9 @@ def inspect_database(path: Path) -> Iterator[Seen]:
         schema = introspect(db)
         yield from (_mapping(table) for table in (schema.registry, schema.durable, schema.long, schema.episodic))
         yield from _files(db, schema, paths)
-    except (apsw.CorruptError, apsw.NotADBError) as error:
-        raise ConfigurationError(f"{paths.database} is damaged: {error}.") from error
+    except apsw.Error as error:
+        reason = rejection_of(error) or error
+        raise ConfigurationError(f"{paths.database} cannot be read: {reason}") from error
     finally:
         db.close()
 

@@ -192,8 +192,10 @@ def stored_tags(tags: Sequence[str]) -> str | None:
     return json.dumps(list(tags), ensure_ascii=False) if tags else None
 
 
-def insert_row(db: apsw.Connection, table: Table, values: dict[str, SQLValue]) -> int:
+def insert_row(db: apsw.Connection, table: Table, values: dict[str, SQLValue], *, topic_field: str = "topic") -> int:
     """Insert one row by roles and return its row id. Runs in the writer's thread, inside its transaction.
+
+    `topic_field` is what callers of this tier call the role `topic`.
 
     Raises:
         InvalidRequest: the table has no column for a role that carries a value; it would be lost.
@@ -202,7 +204,8 @@ def insert_row(db: apsw.Connection, table: Table, values: dict[str, SQLValue]) -
     given = {role: value for role, value in values.items() if value is not None}
     for role in given:
         if role not in table.columns and role != "updated_at":
-            raise InvalidRequest(f"{role}: {table.name} of this database has no column for it; leave it out.")
+            field = topic_field if role == "topic" else role
+            raise InvalidRequest(f"{field}: {table.name} of this database has no column for it; leave it out.")
     columns = [role for role in given if role in table.columns]
     names = ", ".join(table.sql(role) for role in columns)
     marks = ", ".join("?" * len(columns))

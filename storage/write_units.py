@@ -85,7 +85,7 @@ class WriteUnits:
         at_s: float,
         *,
         agent: str,
-        event_type: str,
+        event_type: str | None,
         summary: str,
         details: str | None,
         outcome: str | None,

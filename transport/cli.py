@@ -105,8 +105,10 @@ def reindex(db: Path) -> None:
         paths.make_folders()
         lock = ProcessLock(paths)
         store = WritingStore(paths)
-    except (ConfigurationError, Rejection) as error:
+    except ConfigurationError as error:
         _fail(EX_CONFIG, str(error))
+    except Rejection as refusal:
+        _fail(EX_UNAVAILABLE, f"{refusal.detail} {refusal.hint}")
     store.remake_index()
     total = store.rows_to_index()
     with click.progressbar(length=total, label="indexing", file=sys.stderr) as bar:
@@ -152,7 +154,9 @@ def _add_operation(operation: Operation) -> None:
             sys.exit(EX_UNAVAILABLE if status == 0 else 1)
 
     command = click.command(operation.name.replace("_", "-"), help=operation.summary)(run)
-    for name, field in reversed(properties.items()):
+    for name in operation.positional:
+        command = click.argument(name)(command)
+    for name, field in properties.items():
         if name in operation.positional:
             continue
         flag, text = "--" + name.replace("_", "-"), field.get("description", "")
@@ -164,12 +168,10 @@ def _add_operation(operation: Operation) -> None:
             envvar = settings.AGENT_VARIABLE if name == "agent" else None
             option = click.option(flag, name, envvar=envvar, show_envvar=True, help=text)
         command = option(command)
-    for name in reversed(operation.positional):
-        command = click.argument(name)(command)
     for option in (
-        click.option("--db", type=click.Path(path_type=Path), envvar="SOLOS_MEMORY_DB", help="For --offline."),
-        click.option("--offline", is_flag=True, help="Open the database itself, with the service stopped."),
         click.option("--url", envvar=settings.URL_VARIABLE, default=_DEFAULT_URL, show_default=True, help="Service."),
+        click.option("--offline", is_flag=True, help="Open the database itself, with the service stopped."),
+        click.option("--db", type=click.Path(path_type=Path), envvar="SOLOS_MEMORY_DB", help="For --offline."),
     ):
         command = option(command)
     main.add_command(command)

@@ -6,11 +6,14 @@ from pathlib import Path
 
 import apsw
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from storage.errors import Forbidden, InvalidRequest, NotFound, UnknownAgent
 from storage.paths import Paths
 from storage.reading import ReadingStore
 from storage.schema import create_fresh
+from storage.search.text import match_all, match_any, terms_of
 from storage.writing import WritingStore
 from tests.storage.conftest import Clock
 from tests.storage.writes import ask, episode, fact, one, short
@@ -100,6 +103,17 @@ def test_punctuation_alone_finds_nothing(store: WritingStore, reading: ReadingSt
     for q in ("???", "*", '"', "()", "AND", "zebra AND", 'NEAR("zebra"', "-zebra", "{zebra}"):
         found = ask(reading, q)
         assert bool(found) == ("zebra" in q)
+
+
+@given(st.text(min_size=1, max_size=60))
+@settings(max_examples=300, deadline=None)
+def test_no_question_is_a_syntax_error(q: str) -> None:
+    """Each term is quoted: whatever it is made of, FTS5 takes it as words."""
+    terms = terms_of(q)
+    with closing(apsw.Connection(":memory:")) as db:
+        db.execute("CREATE VIRTUAL TABLE f USING fts5(text)")
+        for expression in (match_any(terms), match_all(terms)) if terms else ():
+            assert list(db.execute("SELECT rowid FROM f WHERE f MATCH ?", (expression,))) == []
 
 
 def test_relaxed_says_that_some_words_were_enough(store: WritingStore, reading: ReadingStore) -> None:

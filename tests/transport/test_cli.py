@@ -1,11 +1,14 @@
 """The command line: the program's own commands, as processes."""
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import apsw
 import pytest
 
 from tests.support import PROGRAM, Service, foreign_lock, fresh_database, rows, serving
@@ -187,6 +190,22 @@ def test_doctor_finds_a_damaged_page(database: Path) -> None:
     done = run("doctor", "--db", str(database))
     assert done.returncode == 78
     assert "FATAL" in done.stdout
+
+
+@pytest.fixture
+def exclusively_held(database: Path) -> Iterator[Path]:
+    """A database that another process holds exclusively, as a backup or a migration does."""
+    rows(database, "PRAGMA journal_mode = delete")
+    with contextlib.closing(apsw.Connection(str(database))) as db:
+        db.execute("BEGIN EXCLUSIVE")
+        yield database
+
+
+def test_a_database_that_is_held_exclusively_is_named_as_the_reason(exclusively_held: Path) -> None:
+    seen = run("doctor", "--db", str(exclusively_held))
+    assert (seen.returncode, "locked by another process" in seen.stdout) == (78, True)
+    refused = run("recall", "--offline", "--db", str(exclusively_held), "--agent", "sol", "zebra")
+    assert (refused.returncode, json.loads(refused.stdout)["error"]["code"]) == (1, "storage_busy")
 
 
 def test_doctor_says_who_serves(service: Service, database: Path) -> None:
