@@ -4,6 +4,7 @@ The database is the truth: the index only proposes row ids, and what is shown is
 """
 
 import heapq
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -223,7 +224,7 @@ class ReadingStore:
             followed = sum(index.high_water(tier) for tier in SEARCHED) if index else 0
             return StoreState(
                 rows=counts,
-                index_share=1.0 if total == 0 else round(min(followed / total, 1.0), 4),
+                index_share=1.0 if followed >= total else math.floor(10_000 * followed / total) / 10_000,
                 index_bytes=index.bytes if index else 0,
                 wal_bytes=_size(self._paths.database.name + "-wal", self._paths),
                 journal_mode=str(self._db.pragma("journal_mode")),
@@ -266,7 +267,7 @@ class _Search:
             streams.append(iter([persona]))
         for score, row in heapq.merge(*streams, key=lambda candidate: -candidate[0]):
             if self._allows(row):
-                found.append(row.memory(score=round(score, 4)))
+                found.append(row.memory(score=float(f"{score:.4g}")))
                 if len(found) == self._question.k:
                     break
         return found

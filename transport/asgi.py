@@ -21,6 +21,8 @@ Send = Callable[[Event], Awaitable[None]]
 
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 _END_WITHIN_S = 10
+_DISCARD_WITHIN_S = 2
+_DISCARD_BYTES_MAX = 16 * limits.BODY_BYTES_MAX
 _MCP_PATH = "/mcp"
 _PARSE_ERROR = -32700
 
@@ -56,20 +58,20 @@ class Front:
         headers = _headers(scope)
         is_mcp = scope["path"] == _MCP_PATH
         caller = Caller("mcp" if is_mcp else "rest", headers.get(b"x-agent-id"), headers.get(b"idempotency-key"))
+        intake = _Intake(receive)
         try:
             self._guard(headers)
             if is_mcp:
-                await self._serve_mcp(scope, headers, receive, send)
-                return
+                await self._serve_mcp(scope, headers, intake, send)
+            else:
+                await self._serve_rest(scope, intake, send)
         except Rejection as rejection:
+            await intake.discard()
             allow = ((b"allow", b"POST"),) if isinstance(rejection, MethodNotAllowed) else ()
             await _respond(await self._executor.refuse(caller, rejection), send, allow)
-            return
         except _NoJson as error:
             answer = await self._executor.refuse(caller, error.rejection)
             await _send_json(send, 400, _json_rpc_error(answer.body["error"]["detail"]))
-            return
-        await self._rest(scope, receive, _ending_shielded(send))  # type: ignore[arg-type]
 
     def _guard(self, headers: dict[bytes, str]) -> None:
         """Refuse requests that a foreign page could have made through a browser on this host (DNS rebinding).
@@ -84,7 +86,11 @@ class Front:
         if origin is not None and origin.lower() not in self._origins:
             raise ForeignOrigin(f"The Origin {origin[:80]!r} is not served.")
 
-    async def _serve_mcp(self, scope: Scope, headers: dict[bytes, str], receive: Receive, send: Send) -> None:
+    async def _serve_rest(self, scope: Scope, intake: "_Intake", send: Send) -> None:
+        body = await intake.body() if scope["method"] == "POST" else b""
+        await self._rest(scope, _replaying(body, intake.receive), _ending_shielded(send))  # type: ignore[arg-type]
+
+    async def _serve_mcp(self, scope: Scope, headers: dict[bytes, str], intake: "_Intake", send: Send) -> None:
         """Check what the SDK would answer with its own words, then let it answer.
 
         HEAD, GET and DELETE get 405: the stateless GET would never end, and each Hermes start would wait 5 s for it.
@@ -93,12 +99,12 @@ class Front:
             raise MethodNotAllowed(f"{scope['method']} is not allowed on {_MCP_PATH}: it takes POST alone.")
         if not headers.get(b"content-type", "").lower().startswith("application/json"):
             raise UnsupportedMediaType
-        body = await _body(receive)
+        body = await intake.body()
         try:
             pydantic_core.from_json(body)
         except ValueError as error:
             raise _NoJson(error) from None
-        await self._mcp.handle_request(scope, _replaying(body, receive), send)
+        await self._mcp.handle_request(scope, _replaying(body, intake.receive), send)
 
 
 class _NoJson(Exception):
@@ -117,22 +123,37 @@ def _without_port(host: str) -> str:
     return name if colon and port.isdigit() else host
 
 
-async def _body(receive: Receive) -> bytes:
-    """The whole body.
+class _Intake:
+    """The body of one request, as it comes in."""
 
-    Raises:
-        TooLarge: it exceeds BODY_BYTES_MAX.
-    """
-    body = bytearray()
-    while True:
-        event = await receive()
-        if event["type"] != "http.request":
-            return bytes(body)
-        body += event.get("body", b"")
-        if len(body) > limits.BODY_BYTES_MAX:
-            raise TooLarge(f"The body is larger than {limits.BODY_BYTES_MAX:,} bytes.")
-        if not event.get("more_body", False):
-            return bytes(body)
+    def __init__(self, receive: Receive) -> None:
+        self.receive = receive
+        self._complete = False
+
+    async def _chunk(self) -> bytes:
+        event = await self.receive()
+        self._complete = event["type"] != "http.request" or not event.get("more_body", False)
+        return bytes(event.get("body", b""))
+
+    async def body(self) -> bytes:
+        """The whole body.
+
+        Raises:
+            TooLarge: it exceeds BODY_BYTES_MAX.
+        """
+        body = bytearray()
+        while not self._complete:
+            body += await self._chunk()
+            if len(body) > limits.BODY_BYTES_MAX:
+                raise TooLarge(f"The body is larger than {limits.BODY_BYTES_MAX:,} bytes.")
+        return bytes(body)
+
+    async def discard(self) -> None:
+        """Read on for a while: a socket that is closed with unread data resets, and the refusal is lost on its way."""
+        discarded = 0
+        with trio.move_on_after(_DISCARD_WITHIN_S):
+            while not self._complete and discarded < _DISCARD_BYTES_MAX:
+                discarded += len(await self._chunk())
 
 
 def _replaying(body: bytes, receive: Receive) -> Receive:
