@@ -9,7 +9,7 @@ FLEET := .cache/fleet-$(FLEET_ROWS).db
 BIND ?= 127.0.0.1:8437
 DB ?= .cache/fleet-500000.db
 
-.PHONY: serve test test-fast lint types traps bench-start lock clean
+.PHONY: serve test test-fast lint types traps bench-start bench-recall bench-fleet bench-latency lock clean
 
 serve: $(VENV)/ready
 	@echo "The demo's memory, on http://$(BIND). Three calls to try, in another shell:"
@@ -34,6 +34,18 @@ types: $(VENV)/ready
 # Start to ready, and memory after 10,000 recalls, on a fleet's database: make bench-start DB=/path/to/solos.db
 bench-start: $(VENV)/ready $(DB)
 	$(BIN)/python tests/bench/start.py $(DB)
+
+# Recall on question sets, beside a small FTS5 reference: make bench-recall DATA=/path/to/sets [ARGS=--ablation]
+bench-recall: $(VENV)/ready
+	$(BIN)/python -m tests.bench.recall $(DATA) $(ARGS)
+
+# Known items and 100 questions of common words, beside exact BM25: make bench-fleet DB=/path/to/solos.db
+bench-fleet: $(VENV)/ready $(DB)
+	$(BIN)/python -m tests.bench.fleet $(DB) $(ARGS)
+
+# Latency by kind of question and filter, beside plain FTS5: make bench-latency DB=/path/to/solos.db [ARGS="--grow DB2"]
+bench-latency: $(VENV)/ready $(DB)
+	$(BIN)/python -m tests.bench.latency $(DB) $(ARGS)
 
 $(VENV)/ready: requirements.lock pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || python3 -m venv $(VENV)

@@ -6,7 +6,7 @@ import structlog
 import trio
 
 from actors.mailbox import Mailbox
-from actors.messages import CatchUp, Upkeep, UpkeepMessage
+from actors.messages import CatchUp, CheckIndex, Sweep, Upkeep, UpkeepMessage
 from storage import limits
 from storage.errors import Rejection
 
@@ -14,6 +14,7 @@ log = structlog.get_logger()
 
 _LOOK_AGAIN_S = 2.0
 _PAUSE_S = 0.001
+_SWEEP_PAUSE_S = 0.1
 _PATIENCE_S = 30.0
 
 
@@ -27,17 +28,34 @@ class Janitor:
         """Run until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._follow)
+            nursery.start_soon(self._sweep)
             nursery.start_soon(self._tidy)
+            nursery.start_soon(self._check)
 
     async def _follow(self) -> None:
         while True:
             done = await self._ask(CatchUp())
             await trio.sleep(_PAUSE_S if done is False else _LOOK_AGAIN_S)
 
+    async def _sweep(self) -> None:
+        """A sweep of 500,000 rows takes half a minute of these slices, and few seconds of a processor."""
+        while True:
+            done = await self._ask(Sweep())
+            await trio.sleep(_SWEEP_PAUSE_S if done is False else _LOOK_AGAIN_S)
+
     async def _tidy(self) -> None:
         while True:
             await trio.sleep(limits.JANITOR_PERIOD_S)
             await self._ask(Upkeep())
+
+    async def _check(self) -> None:
+        """At the start and then every hour."""
+        seed = 0
+        while True:
+            if await self._ask(CheckIndex(seed=seed)) is False:
+                log.warning("index_damaged", hint="A sample of its rows was not found; it is being made anew.")
+            seed += 1
+            await trio.sleep(limits.INDEX_CHECK_PERIOD_S)
 
     async def _ask(self, message: UpkeepMessage[Any]) -> Any:
         """The reply; None where the writer has no time for it now. Upkeep is never worth a failure."""

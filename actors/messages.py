@@ -82,6 +82,7 @@ Agent = Annotated[str, Field(min_length=1, max_length=limits.AGENT_CHARS_MAX), A
 Key = Annotated[str, Field(min_length=1, max_length=limits.KEY_CHARS_MAX), AfterValidator(_without_nul)]
 Topic = Annotated[str, Field(min_length=1, max_length=limits.TOPIC_CHARS_MAX), AfterValidator(_without_nul)]
 Source = Annotated[str, Field(min_length=1, max_length=limits.SOURCE_CHARS_MAX), AfterValidator(_without_nul)]
+Session = Annotated[str, Field(min_length=1, max_length=limits.SESSION_CHARS_MAX), AfterValidator(_without_nul)]
 Text = Annotated[str, Field(min_length=1, max_length=limits.TEXT_CHARS_MAX), AfterValidator(_without_nul)]
 Details = Annotated[str, Field(min_length=1, max_length=limits.DETAILS_CHARS_MAX), AfterValidator(_without_nul)]
 Tag = Annotated[str, Field(min_length=1, max_length=limits.TAG_CHARS_MAX), AfterValidator(_without_nul)]
@@ -115,6 +116,8 @@ class Recall(ReadMessage[Recalled]):
     """Not newer than; a date means through that day."""
     full: bool = False
     """Whole texts instead of previews."""
+    explain: bool = False
+    """Show the parts of each score."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,6 +194,8 @@ class RememberLong(WriteMessage[Remembered]):
     """How sure you are, 0 to 1."""
     tags: Tags = ()
     """Labels."""
+    session: Session | None = None
+    """Links it with its neighbours: a conversation, a task."""
     request_id: RequestId | None = None
     """Makes a retry safe: the same id and content writes once."""
 
@@ -211,6 +216,8 @@ class RememberEpisodic(WriteMessage[Remembered]):
     """How it ended."""
     duration_s: Annotated[float, Field(ge=0), BeforeValidator(_not_bool)] | None = None
     """How long it took, in seconds."""
+    session: Session | None = None
+    """Links it with its neighbours: a conversation, a task."""
     request_id: RequestId | None = None
     """Makes a retry safe: the same id and content writes once."""
 
@@ -254,6 +261,19 @@ class IsRegistered(ReadMessage[bool]):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatchUp(UpkeepMessage[bool]):
     """Index rows that the tables hold beyond the index, for one slice; answers True when nothing is left."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep(UpkeepMessage[bool]):
+    """Look for rows that others changed or deleted, for one slice; answers True when there is nothing to look for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckIndex(UpkeepMessage[bool]):
+    """Look up a sample of rows; a damaged index is made anew. Answers True when it was sound."""
+
+    seed: int
+    """Picks the sample."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 from actors.messages import (
     CatchUp,
+    CheckIndex,
     ForgetShort,
     GetMemory,
     GetShort,
@@ -22,10 +23,12 @@ from actors.messages import (
     RememberEpisodic,
     RememberLong,
     RememberShort,
+    Sweep,
     Upkeep,
 )
 from storage.batch import Write
-from storage.reading import Question, ReadingStore
+from storage.reading import ReadingStore
+from storage.recalling import Question
 from storage.records import Forgotten, Memory, Purged, Remembered, ShortEntries, StoreState, Tier
 from storage.state import Request
 from storage.write_units import WriteUnits
@@ -82,6 +85,7 @@ def _(message: RememberLong) -> Callable[[WriteUnits, float], Remembered]:
         source=message.source,
         confidence=message.confidence,
         tags=message.tags,
+        session=message.session,
     )
 
 
@@ -95,6 +99,7 @@ def _(message: RememberEpisodic) -> Callable[[WriteUnits, float], Remembered]:
         details=message.details,
         outcome=message.outcome,
         duration_s=message.duration_s,
+        session=message.session,
     )
 
 
@@ -117,6 +122,16 @@ def upkeep_unit(message: object, store: WritingStore) -> Any:
 @upkeep_unit.register
 def _(message: CatchUp, store: WritingStore) -> bool:
     return store.catch_up()
+
+
+@upkeep_unit.register
+def _(message: Sweep, store: WritingStore) -> bool:
+    return store.sweep()
+
+
+@upkeep_unit.register
+def _(message: CheckIndex, store: WritingStore) -> bool:
+    return store.check_index(message.seed)
 
 
 @upkeep_unit.register

@@ -11,7 +11,8 @@ import apsw
 from storage.database import savepoint
 from storage.errors import Conflict, rejection_of, translated
 from storage.records import Remembered, Tier
-from storage.state import Recorded, Request, State
+from storage.rows import Row
+from storage.state import Recorded, Request, SessionRow, State
 from storage.write_units import WriteUnits
 
 R = TypeVar("R")
@@ -52,6 +53,7 @@ class Batch:
         self._writes = writes
         self._written: dict[tuple[str, str], tuple[Request, Outcome]] = {}
         self._intents: list[Recorded] = []
+        self._sessions: list[SessionRow] = []
         self.outcomes: list[Outcome] = []
         self.touched: list[tuple[Tier, int]] = []
 
@@ -69,15 +71,16 @@ class Batch:
                 self.outcomes.append(Outcome(error=as_answer(error)))
             if time.monotonic() >= until:
                 break
-        if self._intents:
+        if self._intents or self._sessions:
             try:
-                self._state.intend(self._intents)
+                self._state.intend(self._intents, self._sessions)
             except apsw.Error as error:
                 raise RolledBack(error) from error
 
     def _run(self, write: Write[Any]) -> Outcome:
         at_s = self._units.tick()
         self._units.touched = []
+        self._units.session = None
         try:
             with savepoint(self._units.db), translated():
                 outcome = Outcome(reply=write.unit(self._units, at_s))
@@ -88,13 +91,20 @@ class Batch:
                 raise RolledBack(error) from error
             return Outcome(error=error)
         self.touched += self._units.touched
+        if self._units.session is not None:
+            row = self._written_row()
+            self._sessions.append((row.tier, row.row, row.digest, self._units.session))
         if write.request is not None:
             self._intend(write.request, outcome, at_s)
         return outcome
 
-    def _intend(self, request: Request, outcome: Outcome, at_s: float) -> None:
+    def _written_row(self) -> Row:
         row = self._units.row_at(*self.touched[-1])
         assert row is not None, "a remembered row is there inside its own transaction"
+        return row
+
+    def _intend(self, request: Request, outcome: Outcome, at_s: float) -> None:
+        row = self._written_row()
         self._intents.append(Recorded(request, at_s, row.row, row.digest, _recorded(outcome.reply)))
         self._written[request.key] = (request, outcome)
 

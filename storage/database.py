@@ -29,7 +29,9 @@ def check_database_file(path: Path) -> None:
         raise ConfigurationError(f"The database {path} is not a regular file.")
     with path.open("rb") as file:
         head = file.read(len(_SQLITE_MAGIC))
-    if head not in (b"", _SQLITE_MAGIC):
+    if not head:
+        raise ConfigurationError(f"The database {path} is an empty file: is the path right? It was left so.")
+    if head != _SQLITE_MAGIC:
         raise ConfigurationError(f"The file {path} is not an SQLite database (damaged header); it was left untouched.")
 
 

@@ -18,6 +18,7 @@ def insert_episode(
     details: str | None,
     outcome: str | None,
     duration_s: float | None,
+    session: str | None,
     at_s: float,
 ) -> int:
     """Insert one episode and return its row id. Runs in the writer's thread, inside its transaction."""
@@ -34,6 +35,7 @@ def insert_episode(
             "details": details,
             "outcome": outcome,
             "duration_s": duration_s,
+            "session": session,
             "created_at": at,
             "updated_at": at,
         },

@@ -31,7 +31,7 @@ def inspect_database(path: Path) -> Iterator[Seen]:
         raise ConfigurationError(f"{paths.database} cannot be opened: {error}.") from error
     try:
         yield from _integrity(db)
-        schema = introspect(db)
+        schema = introspect(db, paths.database)
         yield from (_mapping(table) for table in (schema.registry, schema.durable, schema.long, schema.episodic))
         yield from _files(db, schema, paths)
     except apsw.Error as error:

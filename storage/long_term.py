@@ -18,6 +18,7 @@ def insert_long(
     source: str | None,
     confidence: float | None,
     tags: Sequence[str],
+    session: str | None,
     at_s: float,
 ) -> int:
     """Insert one fact and return its row id. Runs in the writer's thread, inside its transaction."""
@@ -32,6 +33,7 @@ def insert_long(
             "source": source,
             "confidence": confidence,
             "tags": stored_tags(tags),
+            "session": session,
             "created_at": at,
             "updated_at": at,
         },

@@ -3,47 +3,29 @@
 The database is the truth: the index only proposes row ids, and what is shown is read from the table at that moment.
 """
 
-import heapq
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import apsw
 
-from storage import limits
 from storage.agents import is_registered, registered
 from storage.database import FileIdentity, fetch, open_reader
 from storage.durable import own_persona, require_own, select_personas
 from storage.errors import Forbidden, InvalidRequest, NotFound, translated
 from storage.paths import Paths
+from storage.recalling import Question, Recollection, fitted
 from storage.records import Memory, Recalled, RowCounts, Scope, ShortEntries, StoreState, Tier
-from storage.rows import SEARCHED, Row, select_rows, table_of
-from storage.schema import Schema, introspect
+from storage.rows import SEARCHED, Row, select_digests, select_rows, table_of
+from storage.schema import introspect
 from storage.search.index import Identity, Index, IndexFailure
-from storage.search.text import match_all, match_any, terms_of
+from storage.search.searching import Searcher
 from storage.short_term import count_short, list_short, read_short
-from storage.times import parse_bound
 
 IndexLag = Literal["index_behind", "index_rebuilding"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """What a recall asks."""
-
-    agent: str
-    q: str
-    k: int
-    scope: Scope
-    tiers: tuple[Tier, ...]
-    topic: str | None
-    tags: tuple[str, ...]
-    since: str | None
-    until: str | None
-    full: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +50,10 @@ class ReadingStore:
         self._clock = clock
         with translated():
             self._db = open_reader(paths.database)
-            self._schema = introspect(self._db)
+            self._schema = introspect(self._db, paths.database)
         self._identity = FileIdentity(paths.database)
         self._index_file: Index | None = None
+        self._searcher: Searcher | None = None
         self._followed_version = -1
 
     def close(self) -> None:
@@ -118,10 +101,24 @@ class ReadingStore:
             return "index_rebuilding"
         if version == self._followed_version:
             return None
-        if all(self._max_row(tier) <= index.high_water(tier) for tier in SEARCHED):
+        if all(self._followed(index, tier) for tier in SEARCHED):
             self._followed_version = version
             return None
         return "index_behind" if index.complete else "index_rebuilding"
+
+    def _followed(self, index: Index, tier: Tier) -> bool:
+        """Whether the index knows the newest row of a tier as it is: its id alone may have been used before."""
+        newest = select_digests(self._db, self._schema, tier, "ORDER BY t.rowid DESC LIMIT 1")
+        if not newest:
+            return True
+        row, digest = newest[0]
+        return row <= index.high_water(tier) and index.rows_between(tier, row, row).get(row) == digest
+
+    def _index_share(self, index: Index) -> float:
+        """The part of the row ids that the index has followed, rounded down."""
+        total = sum(max(self._max_row(tier), 0) for tier in SEARCHED)
+        followed = sum(max(index.high_water(tier), 0) for tier in SEARCHED)
+        return 1.0 if followed >= total else math.floor(10_000 * followed / total) / 10_000
 
     def _max_row(self, tier: Tier) -> int:
         table = table_of(self._schema, tier)
@@ -133,10 +130,11 @@ class ReadingStore:
             return self._index_file
         if self._index_file is not None:
             self._index_file.close()
-        self._index_file = None
+        self._index_file = self._searcher = None
         self._followed_version = -1
         with suppress(IndexFailure):
             self._index_file = Index(self._paths.index, writable=False)
+            self._searcher = Searcher(self._index_file)
         return self._index_file
 
     def recall(self, question: Question, lag: IndexLag | None) -> Found:
@@ -151,18 +149,25 @@ class ReadingStore:
         if "durable" in question.tiers:
             require_own(question.q, question.agent)
         index = self._index()
-        if index is None:
+        if index is None or self._searcher is None:
             raise IndexFailure(apsw.CantOpenError("there is no index file that can be read"))
-        search = _Search(self._db, self._schema, index, question, self._clock())
+        recollection = Recollection(self._db, self._schema, self._searcher, question, self._clock())
         with translated():
-            results = search.run()
-            relaxed = bool(results) and search.relaxed()
-        return Found(_recalled(_fitted(results, full=question.full), lag, relaxed=relaxed), tuple(search.stale))
+            results = fitted(recollection.results(), full=question.full)
+            reasons = ("no_embedder", *([lag] if lag else []))
+            recalled = Recalled(
+                degraded=True,
+                degraded_reasons=reasons,
+                relaxed=recollection.relaxed,
+                index_share=self._index_share(index) if lag == "index_rebuilding" else None,
+                results=results,
+            )
+        return Found(recalled, tuple(recollection.stale))
 
     @property
     def index_identity(self) -> Identity | None:
-        """Which index file is open: the one to be made anew where it turned out to be damaged."""
-        return self._index_file.identity if self._index_file is not None else None
+        """Which file is the index now: the one to be made anew where it turned out to be damaged."""
+        return FileIdentity(self._paths.index).opened
 
     # --- one memory, short keys, counts ---
 
@@ -220,20 +225,13 @@ class ReadingStore:
                 long=index.count("long", owner) if index else 0,
                 episodic=index.count("episodic", owner) if index else 0,
             )
-            total = sum(self._max_row(tier) for tier in SEARCHED)
-            followed = sum(index.high_water(tier) for tier in SEARCHED) if index else 0
             return StoreState(
                 rows=counts,
-                index_share=1.0 if followed >= total else math.floor(10_000 * followed / total) / 10_000,
+                index_share=self._index_share(index) if index else 0.0,
                 index_bytes=index.bytes if index else 0,
                 wal_bytes=_size(self._paths.database.name + "-wal", self._paths),
                 journal_mode=str(self._db.pragma("journal_mode")),
             )
-
-
-def _recalled(results: Sequence[Memory], lag: IndexLag | None, *, relaxed: bool = False) -> Recalled:
-    reasons = ("no_embedder", *([lag] if lag else []))
-    return Recalled(degraded=True, degraded_reasons=reasons, relaxed=relaxed, results=tuple(results))
 
 
 def _size(name: str, paths: Paths) -> int:
@@ -241,102 +239,3 @@ def _size(name: str, paths: Paths) -> int:
         return paths.database.with_name(name).stat().st_size
     except OSError:
         return 0
-
-
-class _Search:
-    """One recall: candidates in the order of their scores, read from the table, filtered, until k are found."""
-
-    def __init__(self, db: apsw.Connection, schema: Schema, index: Index, question: Question, now_s: float) -> None:
-        self._db = db
-        self._schema = schema
-        self._index = index
-        self._question = question
-        self._now_s = now_s
-        self._since_s = _bound("since", question.since, now_s)
-        self._until_s = _bound("until", question.until, now_s)
-        self._terms = terms_of(question.q)
-        self._indexed = [tier for tier in SEARCHED if tier in question.tiers] if self._terms else []
-        self.stale: list[tuple[Tier, int]] = []
-
-    def run(self) -> list[Memory]:
-        """The results, best first."""
-        found: list[Memory] = []
-        streams = [self._candidates(tier) for tier in self._indexed]
-        persona = self._persona()
-        if persona is not None:
-            streams.append(iter([persona]))
-        for score, row in heapq.merge(*streams, key=lambda candidate: -candidate[0]):
-            if self._allows(row):
-                found.append(row.memory(score=float(f"{score:.4g}")))
-                if len(found) == self._question.k:
-                    break
-        return found
-
-    def relaxed(self) -> bool:
-        """Whether no row holds all the question's terms."""
-        if len(self._terms) <= 1:
-            return False
-        return not any(self._index.any_match(tier, match_all(self._terms)) for tier in self._indexed)
-
-    def _candidates(self, tier: Tier) -> Iterator[tuple[float, Row]]:
-        for score, row_id in self._index.matches(tier, match_any(self._terms)):
-            row = next(select_rows(self._db, self._schema, tier, "WHERE t.rowid = ?", (row_id,)), None)
-            if row is not None and self._index.current(row):
-                yield score, row
-            else:
-                self.stale.append((tier, row_id))
-
-    def _persona(self) -> tuple[float, Row] | None:
-        if "durable" not in self._question.tiers:
-            return None
-        row = own_persona(self._db, self._schema, self._question.agent)
-        if row is None:
-            return None
-        words = set(terms_of(row.searchable))
-        matched = sum(term in words for term in self._terms)
-        return (float(matched), row) if matched else None
-
-    def _allows(self, row: Row) -> bool:
-        question = self._question
-        if question.scope == "own" and row.agent != question.agent:
-            return False
-        if question.topic is not None and row.topic != question.topic:
-            return False
-        if not set(question.tags) <= set(row.tags):
-            return False
-        return row.live(self._now_s) and self._in_time(row)
-
-    def _in_time(self, row: Row) -> bool:
-        if self._since_s is None and self._until_s is None:
-            return True
-        at_s = row.created_s
-        if at_s is None:
-            return False
-        return (self._since_s is None or at_s >= self._since_s) and (self._until_s is None or at_s <= self._until_s)
-
-
-def _bound(name: str, text: str | None, now_s: float) -> float | None:
-    if text is None:
-        return None
-    at_s = parse_bound(text, now_s, end_of_day=name == "until")
-    if at_s is None:
-        raise InvalidRequest(
-            f"{name}: unrecognised date {text[:40]!r}; give an ISO 8601 date or instant (UTC unless it has an offset), "
-            "or -3d, -12h, -30m."
-        )
-    return at_s
-
-
-def _fitted(results: Sequence[Memory], *, full: bool) -> tuple[Memory, ...]:
-    """The results with previews that shrink as their number grows, or with whole texts if `full`."""
-    if full or not results:
-        return tuple(results)
-    share = limits.PREVIEWS_CHARS // len(results)
-    chars = max(limits.PREVIEW_CHARS_MIN, min(limits.PREVIEW_CHARS_MAX, share))
-    return tuple(_preview(memory, chars) for memory in results)
-
-
-def _preview(memory: Memory, chars: int) -> Memory:
-    if len(memory.text) <= chars:
-        return memory
-    return replace(memory, text=memory.text[: chars - 1].rstrip() + "…", cut=True)

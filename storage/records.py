@@ -57,6 +57,18 @@ class Purged(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Also(Record):
+    """Another author of the same sentence."""
+
+    agent: str
+    """Who wrote it, too."""
+    id: str
+    """The id of that row."""
+    created_at: str | None
+    """When: ISO 8601, UTC."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Memory(Record):
     """One memory, as its author claimed it."""
 
@@ -92,6 +104,10 @@ class Memory(Record):
     """When a short memory ends: ISO 8601, UTC."""
     score: float | None = None
     """How well it fits the question: higher is better, comparable within one answer only."""
+    also: tuple[Also, ...] = ()
+    """The others who wrote the same sentence; `agent` is its first author."""
+    parts: dict[str, float] | None = None
+    """What the score is made of, where `explain` asked for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +120,8 @@ class Recalled(Record):
     """Stable codes: `no_embedder`, `index_behind`, `index_rebuilding`."""
     relaxed: bool
     """True where no memory holds all the words of the question, so that some of them were enough."""
+    index_share: float | None = None
+    """While the index is rebuilt: the part of the tables that it has followed, 0 to 1."""
     results: tuple[Memory, ...]
     """At most k memories. Empty means that nothing matched, never that something failed."""
 

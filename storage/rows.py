@@ -43,6 +43,7 @@ _ROLES = (
     "tags",
     "created_at",
     "expires_at",
+    "session",
 )
 SEARCHED: tuple[Tier, ...] = ("short", "long", "episodic")
 """The tiers that have rows of their own in the index."""
@@ -79,6 +80,10 @@ class Row:
     tags: tuple[str, ...]
     created_at: SQLValue
     expires_at: float | None
+    session: str | None = None
+    """What links it with the rows before and after it; None where it stands alone."""
+    digest: int = 0
+    """64 bits of all its columns that play a role, to tell a changed row and a reused row id."""
 
     @property
     def id(self) -> str:
@@ -91,10 +96,9 @@ class Row:
         return "\n".join(part for part in (self.topic, self.text, self.outcome, " ".join(self.tags)) if part)
 
     @property
-    def digest(self) -> int:
-        """64 bits of what was written, to tell a changed row and a reused row id."""
-        content = "\x1f".join((self.agent, self.searchable)).encode("utf-8", "surrogatepass")
-        return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big", signed=True)
+    def sentence(self) -> int:
+        """32 bits of the text alone: two authors may have written the same."""
+        return _hash(self.text.strip().encode("utf-8", "surrogatepass"), size_bytes=4)
 
     @property
     def created_s(self) -> float | None:
@@ -130,10 +134,31 @@ def select_rows(
     db: apsw.Connection, schema: Schema, tier: Tier, where: str, bindings: Sequence[SQLValue] = ()
 ) -> Iterator[Row]:
     """The rows of a tier that a WHERE clause (with ORDER BY and LIMIT, over `t`) picks, read as they are."""
+    for row, *values in _stored(db, schema, tier, where, bindings):
+        yield _row(tier, row, values)
+
+
+def select_digests(
+    db: apsw.Connection, schema: Schema, tier: Tier, where: str, bindings: Sequence[SQLValue] = ()
+) -> list[tuple[int, int]]:
+    """(row id, digest) of the rows that a WHERE clause picks; a third of the cost of reading them."""
+    return [(row, _digest(values)) for row, *values in _stored(db, schema, tier, where, bindings)]
+
+
+def _stored(
+    db: apsw.Connection, schema: Schema, tier: Tier, where: str, bindings: Sequence[SQLValue]
+) -> Iterator[tuple[Any, ...]]:
     table = table_of(schema, tier)
     columns = ", ".join(any_text(table.sql(role), schema) for role in _ROLES)
-    for values in db.execute(f"SELECT t.rowid, {columns} FROM {table.quoted} AS t {where}", tuple(bindings)):
-        yield _row(tier, *values)
+    return iter(db.execute(f"SELECT t.rowid, {columns} FROM {table.quoted} AS t {where}", tuple(bindings)))
+
+
+def _digest(values: Sequence[SQLValue]) -> int:
+    return _hash(b"\x1f".join(value if isinstance(value, bytes) else str(value).encode() for value in values), 8)
+
+
+def _hash(content: bytes, size_bytes: int) -> int:
+    return int.from_bytes(hashlib.blake2b(content, digest_size=size_bytes).digest(), "big", signed=True)
 
 
 def any_text(column: str, schema: Schema) -> str:
@@ -150,7 +175,7 @@ def decoded(value: SQLValue) -> float | str | None:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
-def _row(tier: Tier, row: int, *values: Any) -> Row:
+def _row(tier: Tier, row: int, values: Sequence[SQLValue]) -> Row:
     stored = {role: decoded(value) for role, value in zip(_ROLES, values, strict=True)}
     body = [part for part in (_text(stored["text"]), _text(stored["details"])) if part]
     return Row(
@@ -166,6 +191,8 @@ def _row(tier: Tier, row: int, *values: Any) -> Row:
         tags=tags_of(_text(stored["tags"])),
         created_at=stored["created_at"],
         expires_at=instant(stored["expires_at"]),
+        session=_text(stored["session"]),
+        digest=_digest(values),
     )
 
 

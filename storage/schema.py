@@ -6,6 +6,7 @@ The schema is not ours (CLIENTS, "The legacy database"): columns are found by na
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import apsw
 
@@ -48,6 +49,7 @@ class Role:
 _AGENT = Role("agent", ("agent", "agent_id", "agent_name", "name"), required=True)
 _CREATED = Role("created_at", ("created_at", "ts", "timestamp"), required=True)
 _UPDATED = Role("updated_at", ("updated_at",))
+_SESSION = Role("session", ("session", "session_id"))
 
 ROLES: dict[str, tuple[Role, ...]] = {
     "agent_registry": (Role("agent", ("agent_id", "id", "name"), required=True),),
@@ -65,6 +67,7 @@ ROLES: dict[str, tuple[Role, ...]] = {
         Role("tags", ("tags",)),
         _CREATED,
         _UPDATED,
+        _SESSION,
     ),
     "memory_episodic": (
         _AGENT,
@@ -75,6 +78,7 @@ ROLES: dict[str, tuple[Role, ...]] = {
         Role("duration_s", ("duration_s", "duration")),
         _CREATED,
         _UPDATED,
+        _SESSION,
     ),
 }
 
@@ -129,20 +133,23 @@ def _columns(db: apsw.Connection, table: str) -> list[_Column]:
     return [_Column(n, t or "", bool(nn), d, pk, hidden in (2, 3)) for n, t, nn, d, pk, hidden in rows]
 
 
-def introspect(db: apsw.Connection) -> Schema:
-    """Map the tables' columns to their roles. Reads only.
+def introspect(db: apsw.Connection, path: Path) -> Schema:
+    """Map the tables' columns to their roles. Reads only; `path` is named where they cannot be mapped.
 
     Raises:
         ConfigurationError: a table is missing, a required role has no column, or a column that we would leave
             empty is NOT NULL without a default; the message names it.
     """
-    return Schema(
-        registry=_map(db, "agent_registry", written=False),
-        durable=_map(db, "memory_durable", written=False),
-        long=_map(db, "memory_longterm", written=True),
-        episodic=_map(db, "memory_episodic", written=True),
-        utf8=str(db.pragma("encoding")) == "UTF-8",
-    )
+    try:
+        return Schema(
+            registry=_map(db, "agent_registry", written=False),
+            durable=_map(db, "memory_durable", written=False),
+            long=_map(db, "memory_longterm", written=True),
+            episodic=_map(db, "memory_episodic", written=True),
+            utf8=str(db.pragma("encoding")) == "UTF-8",
+        )
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{path}: {error}") from error
 
 
 def _map(db: apsw.Connection, table: str, *, written: bool) -> Table:

@@ -1,4 +1,5 @@
-"""state.db: the truth of ours beside the database. Today it holds request ids, so that a retry writes nothing twice.
+"""state.db: the truth of ours beside the database: request ids, so that a retry writes nothing twice, and the
+sessions of rows whose table has no column for them.
 
 No commit spans two SQLite files in WAL mode. So a write with a request id is prepared in its transaction, its intent
 (agent, request id, content digest, time, and the row id it is about to have) is committed here, then the row there,
@@ -19,7 +20,6 @@ from storage.errors import ConfigurationError
 from storage.records import Tier
 from storage.times import SQLValue
 
-_FORMAT = 1
 _REQUESTS = """CREATE TABLE requests (
   agent TEXT NOT NULL,
   request_id TEXT NOT NULL,
@@ -32,8 +32,17 @@ _REQUESTS = """CREATE TABLE requests (
   settled INTEGER NOT NULL DEFAULT 0,
   PRIMARY KEY (agent, request_id)
 ) STRICT, WITHOUT ROWID"""
+_SESSIONS = """CREATE TABLE sessions (
+  tier TEXT NOT NULL,
+  row INTEGER NOT NULL,
+  digest INTEGER NOT NULL,
+  session TEXT NOT NULL,
+  PRIMARY KEY (tier, row)
+) STRICT, WITHOUT ROWID"""
 _AGE = "CREATE INDEX requests_by_age ON requests (at_s)"
 _OPEN = "CREATE INDEX open_requests ON requests (at_s) WHERE NOT settled"
+_FORMATS = ((_REQUESTS, _AGE, _OPEN), (_SESSIONS,))
+"""What each format added to the one before it; a file of an older format is brought up to the newest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +78,10 @@ class Recorded:
     """False while the end of the write is unknown."""
 
 
+SessionRow = tuple[Tier, int, int, str]
+"""Tier, row id, the row's digest, session. Another digest in the table means that the record is void."""
+
+
 class State:
     """The connection to state.db. Only the writer's thread uses it."""
 
@@ -81,21 +94,26 @@ class State:
         self.created = not path.exists()
         try:
             self._db = open_own(path, durable=True)
-            version = self._db.pragma("user_version")
-            if version == 0 and not fetch(self._db, "SELECT 1 FROM sqlite_master"):
-                self._create()
-            elif version != _FORMAT:
-                raise ConfigurationError(f"{path} has format {version}; this program knows {_FORMAT}. Upgrade it.")
+            version = int(self._db.pragma("user_version"))
+            if version > len(_FORMATS):
+                raise ConfigurationError(
+                    f"{path} has format {version}; this program knows up to {len(_FORMATS)}. Upgrade it."
+                )
+            self._upgrade(version)
         except (apsw.CorruptError, apsw.NotADBError) as error:
             raise ConfigurationError(
                 f"{path} is damaged ({error}). It holds request ids; restore it from a backup, or move it away "
                 "and accept that writes retried across this restart may be written twice."
             ) from error
 
-    def _create(self) -> None:
+    def _upgrade(self, version: int) -> None:
+        if version == len(_FORMATS):
+            return
         with transaction(self._db):
-            for statement in (_REQUESTS, _AGE, _OPEN, f"PRAGMA user_version = {_FORMAT}"):
-                self._db.execute(statement)
+            for statements in _FORMATS[version:]:
+                for statement in statements:
+                    self._db.execute(statement)
+            self._db.execute(f"PRAGMA user_version = {len(_FORMATS)}")
 
     def find(self, request: Request) -> Recorded | None:
         """What is recorded under the request's agent and id, whatever its digest."""
@@ -118,9 +136,11 @@ class State:
             for *key_and_content, at_s, row, row_digest, reply, settled in rows
         ]
 
-    def intend(self, intents: Sequence[Recorded]) -> None:
+    def intend(self, intents: Sequence[Recorded], sessions: Sequence[SessionRow]) -> None:
         """Commit what a batch is about to write."""
         with transaction(self._db):
+            for link in sessions:
+                self._db.execute("INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?)", link)
             for intent in intents:
                 request = intent.request
                 self._db.execute(
@@ -144,6 +164,15 @@ class State:
                 self._db.execute("UPDATE requests SET settled = 1 WHERE agent = ? AND request_id = ?", request.key)
             for request in dropped:
                 self._db.execute("DELETE FROM requests WHERE agent = ? AND request_id = ?", request.key)
+
+    def sessions(self, tier: Tier, first: int, last: int) -> dict[int, tuple[int, str]]:
+        """(digest, session) by row id, of the rows from one id to another, both included."""
+        rows = fetch(
+            self._db,
+            "SELECT row, digest, session FROM sessions WHERE tier = ? AND row BETWEEN ? AND ?",
+            (tier, first, last),
+        )
+        return {row: (digest, session) for row, digest, session in rows}
 
     def expire(self, before_s: float) -> int:
         """Forget settled requests from before an instant; return how many."""

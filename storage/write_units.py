@@ -9,7 +9,7 @@ from storage.agents import require_registered
 from storage.episodic import insert_episode
 from storage.long_term import insert_long
 from storage.records import Forgotten, Purged, Remembered, Tier
-from storage.rows import Row, select_rows
+from storage.rows import Row, select_rows, table_of
 from storage.schema import Schema
 from storage.short_term import count_short, forget_short, purge_short, upsert_short
 from storage.state import Recorded
@@ -28,6 +28,8 @@ class WriteUnits:
         self._last_s = 0.0
         self.touched: list[tuple[Tier, int]] = []
         """The rows that the current unit wrote or deleted; whoever runs units empties it before each."""
+        self.session: str | None = None
+        """The session of the row that the current unit wrote, where its table has no column for it."""
 
     def tick(self) -> float:
         """The instant of the next write. Strictly growing, so that an intent's time names one row."""
@@ -71,12 +73,13 @@ class WriteUnits:
         source: str | None,
         confidence: float | None,
         tags: Sequence[str],
+        session: str | None = None,
     ) -> Remembered:
         """Insert one fact."""
         require_registered(self.db, self._schema.registry, agent)
         row = insert_long(
             self.db, self._schema.long, agent=agent, topic=topic, fact=fact, source=source, confidence=confidence,
-            tags=tags, at_s=at_s,
+            tags=tags, session=self._in_column("long", session), at_s=at_s,
         )  # fmt: skip
         return self._remembered("long", row, agent, at_s)
 
@@ -90,12 +93,13 @@ class WriteUnits:
         details: str | None,
         outcome: str | None,
         duration_s: float | None,
+        session: str | None = None,
     ) -> Remembered:
         """Insert one episode."""
         require_registered(self.db, self._schema.registry, agent)
         row = insert_episode(
             self.db, self._schema.episodic, agent=agent, event_type=event_type, summary=summary, details=details,
-            outcome=outcome, duration_s=duration_s, at_s=at_s,
+            outcome=outcome, duration_s=duration_s, session=self._in_column("episodic", session), at_s=at_s,
         )  # fmt: skip
         return self._remembered("episodic", row, agent, at_s)
 
@@ -111,6 +115,13 @@ class WriteUnits:
         rows = purge_short(self.db, at_s=at_s)
         self.touched += [("short", row) for row in rows]
         return Purged(purged=len(rows), remaining=count_short(self.db, owner=None, now_s=at_s))
+
+    def _in_column(self, tier: Tier, session: str | None) -> str | None:
+        """The session where the tier's table has a column for it; else it is noted for state.db."""
+        if "session" in table_of(self._schema, tier).columns:
+            return session
+        self.session = session
+        return None
 
     def _remembered(self, tier: Tier, row: int, agent: str, at_s: float) -> Remembered:
         self.touched.append((tier, row))

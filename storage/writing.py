@@ -15,9 +15,10 @@ from storage.batch import Batch, Outcome, RolledBack, Write, as_answer
 from storage.checks import require_readable
 from storage.database import FileIdentity, check_database_file, close, ensure_wal, fetch, open_writer
 from storage.errors import ConfigurationError, Rejection, StorageDamaged, translated
+from storage.following import Follower
 from storage.paths import Paths
 from storage.records import Tier
-from storage.rows import SEARCHED, select_rows, table_of
+from storage.rows import SEARCHED
 from storage.schema import Schema, ensure_short, introspect
 from storage.search.index import Identity, Index, IndexFailure
 from storage.state import State
@@ -54,8 +55,8 @@ class WritingStore:
             with translated():
                 self._db = open_writer(paths.database)
                 require_readable(self._db, paths.database)
+                self.schema: Schema = introspect(self._db, paths.database)
                 found, self.journal_mode = ensure_wal(self._db)
-                self.schema: Schema = introspect(self._db)
                 created = ensure_short(self._db)
         except StorageDamaged as damaged:
             raise ConfigurationError(f"{paths.database}: {damaged.detail} It was left untouched.") from damaged
@@ -63,6 +64,7 @@ class WritingStore:
         self._identity = FileIdentity(paths.database)
         self._state = State(paths.state)
         self._index = Index(paths.index, writable=True)
+        self._follower = Follower(self._db, self.schema, self._state, self._index)
         self.index_error: Exception | None = None
         """Why the index could not follow; None while it can."""
         settled, dropped = self._settle_open_intents()
@@ -145,7 +147,7 @@ class WritingStore:
         try:
             before = {tier: self._index.high_water(tier) for tier in SEARCHED}
             with translated():
-                self._catch_up(time.monotonic() + limits.CATCH_UP_SLICE_S)
+                self._follower.catch_up(time.monotonic() + limits.CATCH_UP_SLICE_S)
             self.refresh(
                 [
                     (tier, row)
@@ -163,51 +165,40 @@ class WritingStore:
         Raises:
             IndexFailure: the index could not be written.
         """
-        rows = []
-        for tier, row in dict.fromkeys(touched):
-            found = self._units.row_at(tier, row)
-            if found is None:
-                self._index.forget(tier, [row])
-            else:
-                rows.append(found)
-        if rows:
-            self._index.follow(rows, {})
+        with translated():
+            self._follower.refresh(touched)
 
     def catch_up(self, budget_s: float = limits.CATCH_UP_SLICE_S) -> bool:
-        """Index what the tables hold beyond the high-water marks, for about `budget_s`; True when nothing is left.
+        """Index what the tables hold beyond the high-water marks, for about `budget_s`; True when nothing is left."""
+        return self._with_index(lambda: self._follower.catch_up(time.monotonic() + budget_s))
 
-        Reads the database outside of any transaction: it needs no lock that another process may hold.
-        """
+    def sweep(self, budget_s: float = limits.CATCH_UP_SLICE_S) -> bool:
+        """Look for rows that others changed or deleted, for about `budget_s`; True when none is left to look at."""
+        return self._with_index(lambda: self._follower.sweep(time.monotonic() + budget_s))
+
+    def check_index(self, seed: int) -> bool:
+        """Look up a sample of rows; where one is not found, the index is thrown away. True when it was sound."""
+
+        def check() -> bool:
+            if not self._follower.sampled_damage(seed):
+                return True
+            self._index.remake()
+            return False
+
+        return self._with_index(check)
+
+    def _with_index(self, work: Callable[[], bool]) -> bool:
+        """Do something with the index; a damaged one is made anew, and False is the answer."""
         try:
             with translated():
-                return self._catch_up(time.monotonic() + budget_s)
+                done = work()
         except IndexFailure as failure:
             self.index_error = failure
             if failure.damaged:
                 self._index.remake()
             return False
-
-    def _catch_up(self, until: float) -> bool:
-        if not self._index.unchanged:
-            self._index.remake()
-        while behind := [tier for tier in SEARCHED if self._max_row(tier) > self._index.high_water(tier)]:
-            for tier in behind:
-                self._follow_slice(tier)
-            if time.monotonic() >= until:
-                return False
-        self._index.mark_complete()
         self.index_error = None
-        return True
-
-    def _follow_slice(self, tier: Tier) -> None:
-        mark = self._index.high_water(tier)
-        where = "WHERE t.rowid > ? ORDER BY t.rowid LIMIT ?"
-        rows = list(select_rows(self._db, self.schema, tier, where, (mark, limits.CATCH_UP_ROWS)))
-        self._index.follow(rows, {tier: rows[-1].row if rows else self._max_row(tier)})
-
-    def _max_row(self, tier: Tier) -> int:
-        table = table_of(self.schema, tier)
-        return int(fetch(self._db, f"SELECT max(rowid) FROM {table.quoted}")[0][0] or 0)
+        return done
 
     def remake_index(self) -> None:
         """Throw the index away; catch_up() builds it anew, slice by slice."""
@@ -224,11 +215,11 @@ class WritingStore:
 
     def rows_to_index(self) -> int:
         """How far the tables reach, as the sum of their highest row ids."""
-        return sum(self._max_row(tier) for tier in SEARCHED)
+        return sum(max(self._follower.last_row(tier), 0) for tier in SEARCHED)
 
     def rows_indexed(self) -> int:
         """How far of that the index has followed."""
-        return sum(self._index.high_water(tier) for tier in SEARCHED)
+        return sum(max(self._index.high_water(tier), 0) for tier in SEARCHED)
 
     # --- upkeep ---
 

@@ -16,7 +16,7 @@ BELOW = {
 }
 """The packages of ours that each layer may import."""
 THIRD_PARTY = {
-    "storage": {"apsw"},
+    "storage": {"apsw", "Stemmer"},
     "actors": {"outcome", "pydantic", "structlog", "trio"},
     "transport": {
         "click",

@@ -1,6 +1,7 @@
 """The front door: guards every HTTP request, and hands it to MCP or to REST."""
 
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from contextlib import suppress
 from typing import Any
 
 import pydantic_core
@@ -69,6 +70,8 @@ class Front:
             await intake.discard()
             allow = ((b"allow", b"POST"),) if isinstance(rejection, MethodNotAllowed) else ()
             await _respond(await self._executor.refuse(caller, rejection), send, allow)
+        except _ClientGone:
+            return
         except _NoJson as error:
             answer = await self._executor.refuse(caller, error.rejection)
             await _send_json(send, 400, _json_rpc_error(answer.body["error"]["detail"]))
@@ -107,6 +110,10 @@ class Front:
         await self._mcp.handle_request(scope, _replaying(body, intake.receive), send)
 
 
+class _ClientGone(Exception):
+    """The client left before its request was complete: there is nobody to answer, and nothing to do."""
+
+
 class _NoJson(Exception):
     """The body of an MCP request is no JSON (a lone surrogate makes it none)."""
 
@@ -132,7 +139,10 @@ class _Intake:
 
     async def _chunk(self) -> bytes:
         event = await self.receive()
-        self._complete = event["type"] != "http.request" or not event.get("more_body", False)
+        if event["type"] != "http.request":
+            self._complete = True
+            raise _ClientGone
+        self._complete = not event.get("more_body", False)
         return bytes(event.get("body", b""))
 
     async def body(self) -> bytes:
@@ -140,6 +150,7 @@ class _Intake:
 
         Raises:
             TooLarge: it exceeds BODY_BYTES_MAX.
+            _ClientGone: the client left in the middle; what came of it must not be executed.
         """
         body = bytearray()
         while not self._complete:
@@ -151,7 +162,7 @@ class _Intake:
     async def discard(self) -> None:
         """Read on for a while: a socket that is closed with unread data resets, and the refusal is lost on its way."""
         discarded = 0
-        with trio.move_on_after(_DISCARD_WITHIN_S):
+        with trio.move_on_after(_DISCARD_WITHIN_S), suppress(_ClientGone):
             while not self._complete and discarded < _DISCARD_BYTES_MAX:
                 discarded += len(await self._chunk())
 

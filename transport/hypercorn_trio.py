@@ -36,6 +36,8 @@ class _Connection(TCPServer):
             return  # no new idle timer for a connection whose reading is over
         if not isinstance(event, RawData):
             await super().protocol_send(event)
+            if isinstance(event, Closed):
+                self._stop_reading()
             return
         async with self.send_lock:
             try:
@@ -44,10 +46,6 @@ class _Connection(TCPServer):
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 await self.protocol.handle(Closed())
                 self._stop_reading()
-
-    async def _close(self) -> None:
-        await super()._close()
-        self._stop_reading()
 
     async def _initiate_server_close(self) -> None:
         await super()._initiate_server_close()

@@ -5,7 +5,8 @@ import os
 import signal
 import socket
 import sys
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -52,21 +53,30 @@ def run(config: Settings) -> int:
         require_own_packages()
         return trio.run(_main, config)
     except (ConfigurationError, BaseExceptionGroup) as error:
+        _log_end(error)
         return _exit_code(error)
 
 
+def _cause(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
 def _exit_code(error: BaseException) -> int:
-    """Log why the program ends, and the code that says so; what is neither reason is a bug and is raised again."""
-    cause = error
-    while isinstance(cause, BaseExceptionGroup):
-        cause = cause.exceptions[0]
+    """The code that says why the program ends."""
+    return EX_CONFIG if isinstance(_cause(error), ConfigurationError) else 1
+
+
+def _log_end(error: BaseException) -> None:
+    """Log why the program ends; what is neither reason is a bug and is raised again."""
+    cause = _cause(error)
     if isinstance(cause, ConfigurationError):
         log.critical("configuration_refused", reason=str(cause))
-        return EX_CONFIG
-    if isinstance(cause, ActorGaveUp):
+    elif isinstance(cause, ActorGaveUp):
         log.critical("gave_up", reason=str(cause))
-        return 1
-    raise error
+    else:
+        raise error
 
 
 def _database(config: Settings) -> tuple[Path, bool, bool]:
@@ -99,7 +109,7 @@ async def _main(config: Settings) -> int:
     system = System(Paths(path), Stats(demo=demo), refuse_unregistered_reads=config.refuse_unregistered_reads)
     stop = trio.Event()
     stopped = trio.Event()
-    async with trio.open_nursery() as http:
+    async with trio.open_nursery() as http, _ending_in_time():
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             http.start_soon(_stop_on_signal, signals, stop)
             async with system.running():
@@ -190,9 +200,32 @@ async def _seed(system: System) -> None:
         await system.ask(RememberLong(agent=agent, topic=topic, fact=fact, source="demo", tags=("demo",)))
 
 
-def _leave_hard() -> None:
+@asynccontextmanager
+async def _ending_in_time() -> AsyncIterator[None]:
+    """Run the body; where it fails, end the process within a drain's time even if clients do not read.
+
+    Hypercorn's sends are shielded: the nursery around would wait for them as long as TCP_USER_TIMEOUT. A system task
+    does not keep the run alive, so an ordinary end is not delayed.
+    """
+    try:
+        yield
+    except Exception as error:
+        trio.lowlevel.spawn_system_task(_leave_hard_after, limits.DRAIN_S, error)
+        raise
+
+
+async def _leave_hard_after(seconds: float, error: Exception) -> None:
+    await trio.sleep(seconds)
+    try:
+        _log_end(error)
+    except Exception:
+        log.exception("failed")
+    _leave_hard(_exit_code(error))
+
+
+def _leave_hard(code: int = 0) -> None:
     """Everything is drained and closed; only connections whose clients do not read are left."""
     log.warning("left_hard", hint="Clients did not read their answers; nothing that was acknowledged is lost.")
     with suppress(OSError):
         sys.stdout.flush()
-    os._exit(0)
+    os._exit(code)

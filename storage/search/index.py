@@ -1,10 +1,12 @@
-"""The index file: FTS5 tables, one per tier, that follow the database's tables.
+"""The index file: for each tier an FTS5 table and a table of documents that follow the database's table.
 
 A cache. Its high-water marks lie in the same file and the same transactions as its rows, so that after a crash it
-knows how far it has come. `documents` holds of each row what the index must know without the database: author, time,
-and the digest that tells a changed row.
+knows how far it has come. A document is what must be known of a row without reading the database: author, session,
+topic, tags and time to narrow by, the digests that tell a changed row and the same sentence, and the set of its terms
+(16 bits of a hash for each) to score it without its posting lists.
 """
 
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,24 +18,38 @@ from storage.database import FileIdentity, fetch, open_own, transaction
 from storage.errors import is_damage
 from storage.records import Tier
 from storage.rows import SEARCHED, Row
+from storage.search.documents import DOCUMENT, Document, Filters, document_of, packed
+from storage.search.text import analyse, quoted
 from storage.times import SQLValue
 
-FORMAT = 1
+FORMAT = 2
+"""Of the file; another number in it means a rebuild."""
+BEFORE_ALL_ROWS = -(2**63)
+"""The high-water mark of a tier that nothing of has been followed."""
 Identity = tuple[int, int]
 """Device and inode: which file of the path's history is meant."""
-"""Of the file; another number in it means a rebuild."""
 
-_TOKENIZE = "porter unicode61 remove_diacritics 2"
-_TABLES = (
+_READER_BUSY_MS = 1_000
+_NUMBERS_CACHED = 10_000
+# Every character but white space belongs to a token: storage/search/text.py has decided already.
+_TOKENIZE = "unicode61 remove_diacritics 0 categories ''L* M* N* P* S* Co''"
+_SHARED_TABLES = (
     "CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID",
     "CREATE TABLE high_water (tier TEXT PRIMARY KEY, row INTEGER NOT NULL) WITHOUT ROWID",
-    "CREATE TABLE counts (tier TEXT, agent TEXT, rows INTEGER NOT NULL, PRIMARY KEY (tier, agent)) WITHOUT ROWID",
-    "CREATE TABLE documents (tier TEXT, row INTEGER, agent TEXT NOT NULL, created_s REAL, digest INTEGER NOT NULL, "
-    "PRIMARY KEY (tier, row)) WITHOUT ROWID",
-    *(
-        f"CREATE VIRTUAL TABLE {tier}_fts USING fts5(text, content='', contentless_delete=1, tokenize='{_TOKENIZE}')"
-        for tier in SEARCHED
-    ),
+    "CREATE TABLE counts (tier TEXT, agent TEXT, rows INTEGER NOT NULL, terms INTEGER NOT NULL, "
+    "PRIMARY KEY (tier, agent)) WITHOUT ROWID",
+    "CREATE TABLE names (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE)",
+)
+_TIER_TABLES = (
+    "CREATE VIRTUAL TABLE {tier}_fts USING fts5(terms, content='', contentless_delete=1, tokenize='{tokenize}')",
+    "CREATE TABLE {tier}_documents (row INTEGER PRIMARY KEY, agent INTEGER NOT NULL, session INTEGER, topic INTEGER, "
+    "created_s REAL, expires_s REAL, digest INTEGER NOT NULL, sentence INTEGER NOT NULL, length INTEGER NOT NULL, "
+    "tags BLOB, terms BLOB NOT NULL)",
+    "CREATE INDEX {tier}_by_agent ON {tier}_documents (agent)",
+    "CREATE INDEX {tier}_by_topic ON {tier}_documents (topic) WHERE topic IS NOT NULL",
+    "CREATE INDEX {tier}_by_session ON {tier}_documents (session) WHERE session IS NOT NULL",
+    "CREATE INDEX {tier}_by_time ON {tier}_documents (created_s)",
+    "CREATE TABLE {tier}_tags (tag INTEGER, row INTEGER, PRIMARY KEY (tag, row)) WITHOUT ROWID",
 )
 
 
@@ -70,6 +86,7 @@ class Index:
         """
         self.path = path
         self.rebuilt = False
+        self._numbers: dict[str, int] = {}
         with _failures():
             self._db = self._open_or_remake() if writable else _open_reader(path)
         self._identity = FileIdentity(path)
@@ -88,8 +105,11 @@ class Index:
             self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
         db = open_own(self.path, durable=False)
         with transaction(db):
-            for statement in _TABLES:
+            for statement in _SHARED_TABLES:
                 db.execute(statement)
+            for tier in SEARCHED:
+                for statement in _TIER_TABLES:
+                    db.execute(statement.format(tier=tier, tokenize=_TOKENIZE))
             db.execute("INSERT INTO meta VALUES ('format', ?)", (FORMAT,))
         self.rebuilt = True
         return db
@@ -97,6 +117,7 @@ class Index:
     def remake(self) -> None:
         """Throw the file away and begin an empty one; the caller then catches up from nothing."""
         self._db.close()
+        self._numbers.clear()
         with _failures():
             self._db = self._remake()
         self._identity = FileIdentity(self.path)
@@ -124,7 +145,7 @@ class Index:
 
     def follow(self, rows: Iterable[Row], marks: dict[Tier, int]) -> None:
         """Add or refresh rows and move the high-water marks, in one transaction."""
-        with _failures(), transaction(self._db):
+        with self._changing():
             for row in rows:
                 self._put(row)
             for tier, mark in marks.items():
@@ -132,9 +153,18 @@ class Index:
 
     def forget(self, tier: Tier, rows: Iterable[int]) -> None:
         """Remove rows that are gone from the table."""
-        with _failures(), transaction(self._db):
+        with self._changing():
             for row in rows:
                 self._drop(tier, row)
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        try:
+            with _failures(), transaction(self._db):
+                yield
+        except BaseException:
+            self._numbers.clear()  # a name that was numbered in the transaction has no number now
+            raise
 
     def _put(self, row: Row) -> None:
         digest = row.digest
@@ -143,21 +173,56 @@ class Index:
             if known == digest:
                 return
             self._drop(row.tier, row.row)
+        terms = analyse(f"{row.searchable}\n{row.agent}")
+        tags = array("I", {self._name(tag) for tag in row.tags})
         db = self._db
         db.execute(
-            "INSERT INTO documents VALUES (?, ?, ?, ?, ?)", (row.tier, row.row, row.agent, row.created_s, digest)
+            f"INSERT INTO {row.tier}_documents VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                row.row,
+                self._name(row.agent),
+                None if row.session is None else self._name(row.session),
+                None if row.topic is None else self._name(row.topic),
+                row.created_s,
+                row.expires_at,
+                digest,
+                row.sentence,
+                len(terms),
+                tags.tobytes() or None,
+                packed(terms),
+            ),
         )
-        db.execute(f"INSERT INTO {row.tier}_fts (rowid, text) VALUES (?, ?)", (row.row, row.searchable))
+        db.execute(f"INSERT INTO {row.tier}_fts (rowid, terms) VALUES (?, ?)", (row.row, " ".join(terms)))
+        for tag in tags:
+            db.execute(f"INSERT INTO {row.tier}_tags VALUES (?, ?)", (tag, row.row))
         db.execute(
-            "INSERT INTO counts VALUES (?, ?, 1) ON CONFLICT DO UPDATE SET rows = rows + 1", (row.tier, row.agent)
+            "INSERT INTO counts VALUES (?, ?, 1, ?) "
+            "ON CONFLICT DO UPDATE SET rows = rows + 1, terms = terms + excluded.terms",
+            (row.tier, row.agent, len(terms)),
         )
 
     def _drop(self, tier: Tier, row: int) -> None:
         db = self._db
-        gone = fetch(db, "DELETE FROM documents WHERE tier = ? AND row = ? RETURNING agent", (tier, row))
-        if gone:
-            db.execute(f"DELETE FROM {tier}_fts WHERE rowid = ?", (row,))
-            db.execute("UPDATE counts SET rows = rows - 1 WHERE tier = ? AND agent = ?", (tier, gone[0][0]))
+        gone = fetch(db, f"DELETE FROM {tier}_documents WHERE row = ? RETURNING agent, length, tags", (row,))
+        if not gone:
+            return
+        agent, length, tags = gone[0]
+        db.execute(f"DELETE FROM {tier}_fts WHERE rowid = ?", (row,))
+        for tag in array("I", tags or b""):
+            db.execute(f"DELETE FROM {tier}_tags WHERE tag = ? AND row = ?", (tag, row))
+        db.execute(
+            "UPDATE counts SET rows = rows - 1, terms = terms - ? "
+            "WHERE tier = ? AND agent = (SELECT name FROM names WHERE id = ?)",
+            (length, tier, agent),
+        )
+
+    def _name(self, name: str) -> int:
+        """The number of a name, given at its first use."""
+        number = self.number(name)
+        if number is None:
+            self._db.execute("INSERT INTO names (name) VALUES (?)", (name,))
+            number = self._db.last_insert_rowid()
+        return number
 
     def mark_complete(self) -> None:
         """Note that the index has once followed the tables to their end."""
@@ -178,42 +243,127 @@ class Index:
         return bool(self._ask("SELECT 1 FROM meta WHERE name = 'complete'"))
 
     def _known(self, tier: Tier, row: int) -> int | None:
-        found = self._ask("SELECT digest FROM documents WHERE tier = ? AND row = ?", (tier, row))
+        found = self._ask(f"SELECT digest FROM {tier}_documents WHERE row = ?", (row,))
         return int(found[0][0]) if found else None
 
     def current(self, row: Row) -> bool:
         """Whether the index knows this row with just this content."""
         return self._known(row.tier, row.row) == row.digest
 
+    def rows_between(self, tier: Tier, first: int, last: int) -> dict[int, int]:
+        """The digests of the documents from one row id to another, both included, by row id."""
+        return dict(self._ask(f"SELECT row, digest FROM {tier}_documents WHERE row BETWEEN ? AND ?", (first, last)))
+
+    def holds(self, tier: Tier, row: int, term: str) -> bool:
+        """Whether a row is found by a term."""
+        statement = f"SELECT 1 FROM {tier}_fts WHERE {tier}_fts MATCH ? AND rowid = ?"
+        return bool(self._ask(statement, (quoted(term), row)))
+
+    def number(self, name: str) -> int | None:
+        """The number of an author's, session's, topic's or tag's name; None where no document has it."""
+        known = self._numbers.get(name)
+        if known is None:
+            found = self._ask("SELECT id FROM names WHERE name = ?", (name,))
+            if not found:
+                return None
+            known = self._numbers[name] = int(found[0][0])
+            if len(self._numbers) > _NUMBERS_CACHED:
+                self._numbers.clear()
+        return known
+
     def high_water(self, tier: Tier) -> int:
         """The highest row id of a tier up to which the index has followed the table."""
         found = self._ask("SELECT row FROM high_water WHERE tier = ?", (tier,))
-        return int(found[0][0]) if found else 0
+        return int(found[0][0]) if found else BEFORE_ALL_ROWS
 
     def count(self, tier: Tier, agent: str | None) -> int:
         """How many rows of a tier the index holds, of one author or of all."""
         own = "" if agent is None else " AND agent = ?"
         bindings = (tier,) if agent is None else (tier, agent)
-        found = self._ask(f"SELECT total(rows) FROM counts WHERE tier = ?{own}", bindings)
-        return int(found[0][0])
+        return int(self._ask(f"SELECT total(rows) FROM counts WHERE tier = ?{own}", bindings)[0][0])
 
-    def matches(self, tier: Tier, expression: str) -> Iterator[tuple[float, int]]:
-        """(score, row id) of the rows that satisfy an FTS5 expression, best first; newest first on ties."""
-        with _failures():
-            found = self._db.execute(
-                f"SELECT -rank, rowid FROM {tier}_fts WHERE {tier}_fts MATCH ? ORDER BY rank, rowid DESC", (expression,)
-            )
-        while True:
-            with _failures():
-                match = next(found, None)
-            if match is None:
-                return
-            yield match
+    def size(self, tier: Tier) -> tuple[int, float]:
+        """(documents, terms of an average document) of a tier."""
+        rows, terms = self._ask("SELECT total(rows), total(terms) FROM counts WHERE tier = ?", (tier,))[0]
+        return int(rows), terms / rows if rows else 1.0
 
-    def any_match(self, tier: Tier, expression: str) -> bool:
-        """Whether any row satisfies an FTS5 expression."""
-        found = self._ask(f"SELECT 1 FROM {tier}_fts WHERE {tier}_fts MATCH ? LIMIT 1", (expression,))
-        return bool(found)
+    # --- postings and documents ---
+
+    def postings(self, tier: Tier, expression: str, at_most: int) -> int:
+        """How many documents satisfy an FTS5 expression; counting stops at `at_most`."""
+        return int(
+            self._ask(
+                f"SELECT count(*) FROM (SELECT 1 FROM {tier}_fts WHERE {tier}_fts MATCH ? LIMIT ?)",
+                (expression, at_most),
+            )[0][0]
+        )
+
+    def frequency(self, tier: Tier, term: str) -> int:
+        """How many documents hold a term, counted to the end: 3 ms for a common one."""
+        found = self._ask(f"SELECT doc FROM temp.{tier}_terms WHERE term = ?", (term,))
+        return int(found[0][0]) if found else 0
+
+    def terms_from(self, tier: Tier, prefix: str, at_most: int) -> list[str]:
+        """Terms of the index that begin with a prefix."""
+        found = self._ask(
+            f"SELECT term FROM temp.{tier}_terms WHERE term >= ? AND term < ? LIMIT ?",
+            (prefix, prefix + "\U0010ffff", at_most),
+        )
+        return [term for (term,) in found]
+
+    def best(self, tier: Tier, expression: str, filters: Filters, at_most: int) -> list[tuple[float, Document]]:
+        """(bm25, document) of the best documents that satisfy an FTS5 expression and the filters, best first.
+
+        bm25() costs 0.7 µs for each posting of the expression: bound those.
+        """
+        where, bindings = filters.conditions(tier)
+        join = f"JOIN {tier}_documents AS d ON d.row = {tier}_fts.rowid" if where else ""
+        found = self._ask(
+            f"SELECT best.score, {DOCUMENT} FROM ("
+            f"SELECT -bm25({tier}_fts) AS score, {tier}_fts.rowid AS row FROM {tier}_fts {join} "
+            f"WHERE {tier}_fts MATCH ?{where} ORDER BY bm25({tier}_fts), {tier}_fts.rowid DESC LIMIT ?"
+            f") AS best JOIN {tier}_documents AS d ON d.row = best.row ORDER BY best.score DESC, best.row DESC",
+            (expression, *bindings, at_most),
+        )
+        return [(score, document_of(tier, columns)) for score, *columns in found]
+
+    def newest(self, tier: Tier, expression: str, filters: Filters, at_most: int) -> list[Document]:
+        """The newest documents that satisfy an FTS5 expression and the filters, without scoring any."""
+        where, bindings = filters.conditions(tier)
+        found = self._ask(
+            f"SELECT {DOCUMENT} FROM {tier}_fts CROSS JOIN {tier}_documents AS d ON d.row = {tier}_fts.rowid "
+            f"WHERE {tier}_fts MATCH ?{where} ORDER BY {tier}_fts.rowid DESC LIMIT ?",
+            (expression, *bindings, at_most),
+        )
+        return [document_of(tier, columns) for columns in found]
+
+    def filtered(self, tier: Tier, narrow: Filters, filters: Filters, at_most: int) -> list[Document]:
+        """The newest documents of those that the one condition `narrow` leaves, which satisfy all the filters."""
+        source, bound = narrow.source(tier)
+        where, bindings = filters.conditions(tier)
+        found = self._ask(
+            f"SELECT {DOCUMENT} FROM (SELECT row FROM {source} ORDER BY row DESC LIMIT ?) AS some "
+            f"JOIN {tier}_documents AS d ON d.row = some.row WHERE 1{where} ORDER BY d.row DESC",
+            (*bound, at_most, *bindings),
+        )
+        return [document_of(tier, columns) for columns in found]
+
+    def left_by(self, tier: Tier, narrow: Filters, at_most: int) -> int:
+        """How many documents one condition leaves; counting stops at `at_most`."""
+        source, bound = narrow.source(tier)
+        return int(self._ask(f"SELECT count(*) FROM (SELECT 1 FROM {source} LIMIT ?)", (*bound, at_most))[0][0])
+
+    def session(self, tier: Tier, session: int, at_most: int) -> list[Document]:
+        """The documents of a session in their order."""
+        found = self._ask(
+            f"SELECT {DOCUMENT} FROM {tier}_documents AS d WHERE d.session = ? ORDER BY d.row LIMIT ?",
+            (session, at_most),
+        )
+        return [document_of(tier, columns) for columns in found]
+
+    def authors(self) -> list[str]:
+        """Every author of an indexed row."""
+        return [agent for (agent,) in self._ask("SELECT DISTINCT agent FROM counts WHERE rows > 0")]
 
     @property
     def bytes(self) -> int:
@@ -226,5 +376,7 @@ class Index:
 
 def _open_reader(path: Path) -> apsw.Connection:
     db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
-    db.set_busy_timeout(1_000)
+    db.set_busy_timeout(_READER_BUSY_MS)
+    for tier in SEARCHED:
+        db.execute(f"CREATE VIRTUAL TABLE temp.{tier}_terms USING fts5vocab(main, {tier}_fts, row)")
     return db

@@ -13,7 +13,7 @@ from storage.errors import Forbidden, InvalidRequest, NotFound, UnknownAgent
 from storage.paths import Paths
 from storage.reading import ReadingStore
 from storage.schema import create_fresh
-from storage.search.text import match_all, match_any, terms_of
+from storage.search.text import match_all, match_any, units_of
 from storage.writing import WritingStore
 from tests.storage.conftest import Clock
 from tests.storage.writes import ask, episode, fact, one, short
@@ -109,7 +109,7 @@ def test_punctuation_alone_finds_nothing(store: WritingStore, reading: ReadingSt
 @settings(max_examples=300, deadline=None)
 def test_no_question_is_a_syntax_error(q: str) -> None:
     """Each term is quoted: whatever it is made of, FTS5 takes it as words."""
-    terms = terms_of(q)
+    terms = sorted({term for unit in units_of(q) for term in unit.terms})
     with closing(apsw.Connection(":memory:")) as db:
         db.execute("CREATE VIRTUAL TABLE f USING fts5(text)")
         for expression in (match_any(terms), match_all(terms)) if terms else ():
@@ -117,14 +117,14 @@ def test_no_question_is_a_syntax_error(q: str) -> None:
 
 
 def test_relaxed_says_that_some_words_were_enough(store: WritingStore, reading: ReadingStore) -> None:
-    from storage.reading import Question
+    from storage.recalling import Question
 
     one(store, fact("mira", "the gateway listens on 18789"))
 
     def relaxed(q: str) -> bool:
         question = Question(
             agent="sol", q=q, k=5, scope="shared", tiers=("long",), topic=None, tags=(), since=None, until=None,
-            full=False,
+            full=False, explain=False,
         )  # fmt: skip
         return reading.recall(question, None).recalled.relaxed
 

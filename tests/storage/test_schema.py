@@ -54,7 +54,7 @@ def test_opening_adds_memory_short_and_nothing_else(tmp_path: Path) -> None:
 
 def test_columns_are_mapped_to_roles_by_their_names(tmp_path: Path) -> None:
     with closing(apsw.Connection(str(legacy(tmp_path / "old.db")))) as db:
-        schema = introspect(db)
+        schema = introspect(db, tmp_path / "old.db")
     assert schema.registry.columns == {"agent": "name"}
     assert schema.long.columns == {"agent": "agent_name", "topic": "category", "text": "content", "created_at": "ts"}
     assert schema.episodic.columns["topic"] == "type"

@@ -117,7 +117,7 @@ def test_a_crash_between_the_two_commits_is_settled_at_start(
     monkeypatch.setattr(store._state, "settle", lambda done, dropped: None)
     first = one(store, fact("mira", "kept", request_id="kept"))
     monkeypatch.setattr(store, "_follow", lambda batch: None)
-    store._state.intend([_lost(store)])
+    store._state.intend([_lost(store)], [])
     with closing(WritingStore(paths, clock=clock)) as after:
         assert (after.report.intents_settled, after.report.intents_dropped) == (1, 1)
         assert one(after, fact("mira", "kept", request_id="kept")).id == first.id
@@ -165,7 +165,7 @@ def test_a_replayed_short_key_does_not_undo_a_later_one(store: WritingStore, pat
 def test_without_state_a_request_is_refused_and_other_writes_go_on(
     store: WritingStore, paths: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(intents: object) -> None:
+    def full(intents: object, sessions: object) -> None:
         raise apsw.FullError("no room")
 
     monkeypatch.setattr(store._state, "intend", full)

@@ -3,7 +3,8 @@
 from typing import Any
 
 from storage.batch import Outcome, Write
-from storage.reading import Question, ReadingStore
+from storage.reading import ReadingStore
+from storage.recalling import Question
 from storage.state import Request
 from storage.writing import WritingStore
 
@@ -53,6 +54,6 @@ def ask(reading: ReadingStore, q: str, agent: str = "sol", **fields: Any) -> lis
     """The results of a recall."""
     question = {
         "agent": agent, "q": q, "k": 5, "scope": "shared", "tiers": ("long", "episodic"), "topic": None, "tags": (),
-        "since": None, "until": None, "full": False,
+        "since": None, "until": None, "full": False, "explain": False,
     } | fields  # fmt: skip
     return list(reading.recall(Question(**question), reading.index_lag()).recalled.results)

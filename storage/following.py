@@ -1,0 +1,167 @@
+"""How the index follows the tables: new rows at once, changed and deleted ones by a sweep in slices.
+
+Reads the database outside of any transaction, so that it needs no lock that another process may hold.
+"""
+
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+import apsw
+
+from storage import limits
+from storage.database import fetch
+from storage.records import Tier
+from storage.rows import SEARCHED, Row, select_digests, select_rows, table_of
+from storage.schema import Schema
+from storage.search.index import BEFORE_ALL_ROWS, Index
+from storage.search.text import analyse
+from storage.state import State
+
+_NEWEST_CHECKED = 16
+_SAMPLED = 64
+_AFTER_ALL_ROWS = 2**63 - 1
+
+
+class Follower:
+    """Brings one index up to one database. Used by the writer's thread alone."""
+
+    def __init__(self, db: apsw.Connection, schema: Schema, state: State, index: Index) -> None:
+        self._db = db
+        self._schema = schema
+        self._state = state
+        self.index = index
+        self._newest_checked_at = -1
+        self._swept_at = -1
+        """The data_version at which the last whole sweep began: nothing foreign was written before it unseen."""
+        self._sweep: _Sweep | None = None
+
+    def _version(self) -> int:
+        """Changes when another connection, of whatever process, has committed."""
+        return int(fetch(self._db, "PRAGMA data_version")[0][0])
+
+    # --- new rows ---
+
+    def catch_up(self, until: float) -> bool:
+        """Index what the tables hold beyond the high-water marks, until a time; True when nothing is left."""
+        if not self.index.unchanged:
+            self.index.remake()
+        while behind := [tier for tier in SEARCHED if self.last_row(tier) > self.index.high_water(tier)]:
+            for tier in behind:
+                self._follow_slice(tier)
+            if time.monotonic() >= until:
+                return False
+        self._check_newest()
+        self.index.mark_complete()
+        return True
+
+    def _follow_slice(self, tier: Tier) -> None:
+        mark = self.index.high_water(tier)
+        where = "WHERE t.rowid > ? ORDER BY t.rowid LIMIT ?"
+        rows = list(select_rows(self._db, self._schema, tier, where, (mark, limits.CATCH_UP_ROWS)))
+        self.index.follow(self._in_sessions(rows), {tier: rows[-1].row if rows else self.last_row(tier)})
+
+    def _check_newest(self) -> None:
+        """Look at the newest rows after a foreign commit: an id that was used before tells nothing by itself."""
+        version = self._version()
+        if version == self._newest_checked_at:
+            return
+        for tier in SEARCHED:
+            where = "ORDER BY t.rowid DESC LIMIT ?"
+            for row, digest in select_digests(self._db, self._schema, tier, where, (_NEWEST_CHECKED,)):
+                if self.index.rows_between(tier, row, row).get(row) != digest:
+                    self.refresh([(tier, row)])
+        self._newest_checked_at = version
+
+    def refresh(self, touched: Sequence[tuple[Tier, int]]) -> None:
+        """Index these rows as they are now; those that are gone are forgotten."""
+        for tier in SEARCHED:
+            wanted = list(dict.fromkeys(row for of, row in touched if of == tier))
+            found = [row for number in wanted if (row := self.row_at(tier, number)) is not None]
+            if gone := set(wanted) - {row.row for row in found}:
+                self.index.forget(tier, gone)
+            if found:
+                self.index.follow(self._in_sessions(found), {})
+
+    def row_at(self, tier: Tier, row: int) -> Row | None:
+        """The row with this id as it is now."""
+        return next(select_rows(self._db, self._schema, tier, "WHERE t.rowid = ?", (row,)), None)
+
+    def last_row(self, tier: Tier) -> int:
+        """The highest row id of a tier's table."""
+        highest = fetch(self._db, f"SELECT max(rowid) FROM {table_of(self._schema, tier).quoted}")[0][0]
+        return BEFORE_ALL_ROWS if highest is None else int(highest)
+
+    def _in_sessions(self, rows: Sequence[Row]) -> list[Row]:
+        """The rows with the sessions that state.db knows of; where the table has a column, they have them already."""
+        if not rows or "session" in table_of(self._schema, rows[0].tier).columns:
+            return list(rows)
+        ids = [row.row for row in rows]
+        known = self._state.sessions(rows[0].tier, min(ids), max(ids))
+        return [_in_session(row, known.get(row.row)) for row in rows]
+
+    # --- changed and deleted rows ---
+
+    def sweep(self, until: float) -> bool:
+        """Compare a slice of the tables with the index; True when there is nothing to look for any more.
+
+        A sweep begins at the start and after each foreign commit, and looks at every row once.
+        """
+        if self._sweep is None:
+            version = self._version()
+            if version == self._swept_at:
+                return True
+            self._sweep = _Sweep(version)
+        while self._sweep is not None and time.monotonic() < until:
+            self._sweep_slice(self._sweep)
+        return False
+
+    def _sweep_slice(self, sweep: "_Sweep") -> None:
+        tier = SEARCHED[sweep.tier]
+        where = "WHERE t.rowid > ? AND t.rowid <= ? ORDER BY t.rowid LIMIT ?"
+        bindings = (sweep.row, self.index.high_water(tier), limits.CATCH_UP_ROWS)
+        there = dict(select_digests(self._db, self._schema, tier, where, bindings))
+        whole = len(there) < limits.CATCH_UP_ROWS
+        last = _AFTER_ALL_ROWS if whole else max(there)
+        known = self.index.rows_between(tier, sweep.row + 1, last)
+        if differing := [row for row in there.keys() | known.keys() if there.get(row) != known.get(row)]:
+            self.refresh([(tier, row) for row in differing])
+        sweep.row = last
+        if whole:
+            sweep.tier += 1
+            sweep.row = BEFORE_ALL_ROWS
+            if sweep.tier == len(SEARCHED):
+                self._swept_at = sweep.version
+                self._sweep = None
+
+    def sampled_damage(self, seed: int) -> bool:
+        """Whether any of some rows picked at random is not found by a term of its own: the index is damaged."""
+        pick = random.Random(seed)  # noqa: S311 (a sample, not a secret)
+        for tier in SEARCHED:
+            mark = self.index.high_water(tier)
+            for _ in range(_SAMPLED if mark > 0 else 0):
+                row = next(
+                    select_rows(self._db, self._schema, tier, "WHERE t.rowid >= ? LIMIT 1", (pick.randint(1, mark),)),
+                    None,
+                )
+                if row is not None and self.index.current(row) and not self._found(row):
+                    return True
+        return False
+
+    def _found(self, row: Row) -> bool:
+        terms = analyse(f"{row.searchable}\n{row.agent}")
+        return not terms or self.index.holds(row.tier, row.row, max(terms, key=len))
+
+
+class _Sweep:
+    """How far a sweep has come."""
+
+    def __init__(self, version: int) -> None:
+        self.version = version
+        self.tier = 0
+        self.row = BEFORE_ALL_ROWS
+
+
+def _in_session(row: Row, link: tuple[int, str] | None) -> Row:
+    return replace(row, session=link[1]) if link is not None and link[0] == row.digest else row

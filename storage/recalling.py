@@ -1,0 +1,190 @@
+"""One recall: what the index proposes is read from the table, checked, and shown as its authors claimed it."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import apsw
+
+from storage import limits
+from storage.durable import own_persona
+from storage.errors import InvalidRequest
+from storage.records import Also, Memory, Scope, Tier
+from storage.rows import SEARCHED, Row, select_rows
+from storage.schema import Schema
+from storage.search.documents import Document, Filters
+from storage.search.ranking import Candidate
+from storage.search.searching import Searcher
+from storage.search.text import Unit, analyse, units_of
+from storage.times import iso_or_none, parse_bound
+
+_ALSO_MAX = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What a recall asks."""
+
+    agent: str
+    q: str
+    k: int
+    scope: Scope
+    tiers: tuple[Tier, ...]
+    topic: str | None
+    tags: tuple[str, ...]
+    since: str | None
+    until: str | None
+    full: bool
+    explain: bool
+
+
+class Recollection:
+    """The answer to one question, as it is put together."""
+
+    def __init__(
+        self, db: apsw.Connection, schema: Schema, searcher: Searcher, question: Question, now_s: float
+    ) -> None:
+        """Raises InvalidRequest where a date is none."""
+        self._db = db
+        self._schema = schema
+        self._searcher = searcher
+        self._question = question
+        self._now_s = now_s
+        self._units = units_of(question.q)
+        self._since_s = _bound("since", question.since, now_s)
+        self._until_s = _bound("until", question.until, now_s)
+        self.stale: list[tuple[Tier, int]] = []
+        """Rows that changed or went since they were indexed; they are not shown."""
+        self.relaxed = False
+        """Whether no row has all that the question asks for."""
+
+    def results(self) -> list[Memory]:
+        """At most k memories, best first."""
+        candidates = self._candidates()
+        found: list[tuple[float, Memory]] = []
+        for same in _by_sentence(candidates):
+            if len(found) == self._question.k:
+                break
+            shown = [(candidate, row) for candidate in same if (row := self._row(candidate)) is not None]
+            if shown:
+                found.append((shown[0][0].score, self._memory(shown)))
+        best_share = max((candidate.share for candidate in candidates), default=0.0)
+        if (persona := self._persona()) is not None:
+            share, memory = persona
+            found.append((memory.score or 0.0, memory))
+            best_share = max(best_share, share)
+        self.relaxed = bool(found) and best_share < 1.0
+        found.sort(key=lambda pair: pair[0], reverse=True)
+        return [memory for _, memory in found[: self._question.k]]
+
+    def _candidates(self) -> list[Candidate]:
+        filters = self._filters()
+        if filters is None:
+            return []
+        tiers = [tier for tier in SEARCHED if tier in self._question.tiers]
+        return self._searcher.search(self._units, self._question.q, tiers, filters)
+
+    def _filters(self) -> Filters | None:
+        """The filters in the index's numbers; None where a name is asked for that no row has."""
+        question, number = self._question, self._searcher.index.number
+        tags = [number(tag) for tag in question.tags]
+        agent = number(question.agent) if question.scope == "own" else None
+        topic = None if question.topic is None else number(question.topic)
+        known = [tag for tag in tags if tag is not None]
+        if len(known) < len(tags) or (question.scope == "own" and agent is None):
+            return None
+        if question.topic is not None and topic is None:
+            return None
+        return Filters(
+            agent=agent,
+            topic=topic,
+            tags=tuple(known),
+            since_s=self._since_s,
+            until_s=self._until_s,
+            live_at_s=self._now_s,
+        )
+
+    def _row(self, candidate: Candidate) -> Row | None:
+        """The candidate's row as it is now, if it may be shown."""
+        document = candidate.document
+        found = select_rows(self._db, self._schema, document.tier, "WHERE t.rowid = ?", (document.row,))
+        row = next(found, None)
+        if row is None or row.digest != document.digest:
+            self.stale.append((document.tier, document.row))
+            return None
+        if not row.live(self._now_s) or not (candidate.certain or _answers(row, self._units)):
+            return None
+        return row
+
+    def _memory(self, same: Sequence[tuple[Candidate, Row]]) -> Memory:
+        """The oldest of the rows that hold the same sentence; the others as its further authors."""
+        candidate = same[0][0]
+        first = min((row for _, row in same), key=lambda row: (row.created_s or 0.0, row.row))
+        also = [Also(agent=row.agent, id=row.id, created_at=iso_or_none(row.created_at)) for _, row in same]
+        parts = {name: _rounded(part) for name, part in candidate.parts.items()} | {"matched": candidate.share}
+        return replace(
+            first.memory(score=_rounded(candidate.score)),
+            also=tuple(other for other in also if other.id != first.id)[:_ALSO_MAX],
+            parts=parts if self._question.explain else None,
+        )
+
+    def _persona(self) -> tuple[float, Memory] | None:
+        """(share of the question that it answers, the caller's own persona), where it is asked for and answers."""
+        if "durable" not in self._question.tiers:
+            return None
+        row = own_persona(self._db, self._schema, self._question.agent)
+        if row is None:
+            return None
+        terms = frozenset(analyse(row.searchable))
+        satisfied = sum(unit.satisfied_by(terms) for unit in self._units)
+        if not satisfied:
+            return None
+        return satisfied / len(self._units), row.memory(score=float(satisfied))
+
+
+def _by_sentence(candidates: Iterable[Candidate]) -> list[list[Candidate]]:
+    """Candidates that hold the same sentence together, in the order of the best of each."""
+    groups: dict[tuple[Tier, int], list[Candidate]] = {}
+    for candidate in candidates:
+        groups.setdefault(_sentence(candidate.document), []).append(candidate)
+    return list(groups.values())
+
+
+def _sentence(document: Document) -> tuple[Tier, int]:
+    return document.tier, document.sentence
+
+
+def _answers(row: Row, units: Sequence[Unit]) -> bool:
+    """Whether a row really holds what its hashes promised."""
+    terms = frozenset(analyse(f"{row.searchable}\n{row.agent}"))
+    return any(unit.satisfied_by(terms) for unit in units)
+
+
+def _rounded(score: float) -> float:
+    return float(f"{score:.4g}")
+
+
+def _bound(name: str, text: str | None, now_s: float) -> float | None:
+    if text is None:
+        return None
+    at_s = parse_bound(text, now_s, end_of_day=name == "until")
+    if at_s is None:
+        raise InvalidRequest(
+            f"{name}: unrecognised date {text[:40]!r}; give an ISO 8601 date or instant (UTC unless it has an offset), "
+            "or -3d, -12h, -30m."
+        )
+    return at_s
+
+
+def fitted(results: Sequence[Memory], *, full: bool) -> tuple[Memory, ...]:
+    """The results with previews that shrink as their number grows, or with whole texts if `full`."""
+    if full or not results:
+        return tuple(results)
+    share = limits.PREVIEWS_CHARS // len(results)
+    chars = max(limits.PREVIEW_CHARS_MIN, min(limits.PREVIEW_CHARS_MAX, share))
+    return tuple(_preview(memory, chars) for memory in results)
+
+
+def _preview(memory: Memory, chars: int) -> Memory:
+    if len(memory.text) <= chars:
+        return memory
+    return replace(memory, text=memory.text[: chars - 1].rstrip() + "…", cut=True)

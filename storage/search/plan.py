@@ -1,0 +1,170 @@
+"""The plan of a recall: which posting lists are read, so that its cost does not grow with the store.
+
+bm25() costs 0.7 µs for every row that holds any of the terms. So the rarest terms of a question are asked for, up to
+a budget of postings; the others count when the candidates are ranked, from the documents' own sets of terms.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from storage import limits
+from storage.records import Tier
+from storage.search.documents import hashed
+from storage.search.index import Index
+from storage.search.text import Unit, quoted
+
+_COMMON_FROM: Final = 1_000
+_PREFIX_CHARS_MIN: Final = 5
+_PREFIX_TERMS_MAX: Final = 10
+_GROWTH: Final = 1.1
+_IDF_MIN: Final = 1e-6
+
+
+class Frequencies:
+    """Document frequencies of one tier. Those of common terms are remembered until the tier has grown by a tenth.
+
+    Those of rare ones never are: a term that was nowhere a moment ago may be in the row just written.
+    """
+
+    def __init__(self, index: Index, tier: Tier) -> None:
+        self._index = index
+        self._tier = tier
+        self._common: dict[str, int] = {}
+        self._documents = 0
+
+    def of(self, terms: Sequence[str], documents: int) -> dict[str, int]:
+        """How many documents hold each term."""
+        if documents > self._documents * _GROWTH:
+            self._common.clear()
+            self._documents = documents
+        return {term: self._of(term) for term in terms}
+
+    def _of(self, term: str) -> int:
+        if term in self._common:
+            return self._common[term]
+        frequency = self._index.postings(self._tier, quoted(term), _COMMON_FROM)
+        if frequency >= _COMMON_FROM:
+            frequency = self._common[term] = self._index.frequency(self._tier, term)
+        return frequency
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is asked of one tier."""
+
+    tier: Tier
+    units: tuple[Unit, ...]
+    frequencies: dict[str, int]
+    documents: int
+    average_length: float
+    kept: tuple[str, ...]
+    """The terms whose postings are read, rarest first."""
+    within_budget: bool
+    """False where even the rarest term has more postings than the budget: then newest postings stand for all."""
+
+    def idf(self, term: str) -> float:
+        """How telling a term is, as FTS5's bm25() has it."""
+        frequency = self.frequencies[term]
+        others = max(self.documents - frequency, 0)  # a term may have been counted after the documents were
+        return max(math.log((others + 0.5) / (frequency + 0.5)), _IDF_MIN)
+
+    @cached_property
+    def weights(self) -> dict[int, float]:
+        """The idf of each term that occurs, by its hash."""
+        return {hashed(term): self.idf(term) for term in self.frequencies if self.frequencies[term]}
+
+    @cached_property
+    def dropped_weights(self) -> dict[int, float]:
+        """The idf of each term that occurs and is not kept, by its hash."""
+        return {hashed(term): self.idf(term) for term in self.dropped}
+
+    @cached_property
+    def dropped(self) -> tuple[str, ...]:
+        """The terms that occur and are not kept, rarest first."""
+        left = [term for term in self.frequencies if self.frequencies[term] and term not in self.kept]
+        return tuple(sorted(left, key=self.frequencies.__getitem__))
+
+    @cached_property
+    def _simple(self) -> frozenset[int]:
+        """The hashes of the units that ask for one term."""
+        return frozenset(hashed(*unit.terms) for unit in self.units if len(unit.terms) == 1)
+
+    @cached_property
+    def _compound(self) -> tuple[tuple[frozenset[int], ...], ...]:
+        """The alternatives of the other units, as hashes."""
+        return tuple(
+            tuple(frozenset(hashed(term) for term in alternative) for alternative in unit.alternatives)
+            for unit in self.units
+            if len(unit.terms) > 1
+        )
+
+    @cached_property
+    def telling(self) -> tuple[str, ...]:
+        """One term for each unit that occurs, rarest first: of a compound the whole, or its rarest word."""
+        chosen = (self._telling(unit) for unit in self.units)
+        return tuple(sorted({term for term in chosen if term}, key=lambda term: (self.frequencies[term], term)))
+
+    def _telling(self, unit: Unit) -> str | None:
+        wholes = [term for alternative in unit.alternatives if len(alternative) == 1 for term in alternative]
+        for terms in (wholes, unit.terms):
+            occurring = [term for term in terms if self.frequencies.get(term)]
+            if occurring:
+                return min(occurring, key=lambda term: (self.frequencies[term], term))
+        return None
+
+    def share(self, held: frozenset[int] | set[int]) -> float:
+        """The part of the question's units that a document with these terms satisfies, 0 to 1."""
+        satisfied = len(held & self._simple)
+        for alternatives in self._compound:
+            satisfied += any(alternative <= held for alternative in alternatives)
+        return satisfied / (len(self._simple) + len(self._compound))
+
+    @cached_property
+    def asked(self) -> frozenset[int]:
+        """The hashes of all terms of the question that occur."""
+        return frozenset(self.weights)
+
+
+def plan(index: Index, tier: Tier, frequencies: Frequencies, units: Sequence[Unit], budget: int) -> Plan:
+    """Choose the rarest terms of a question up to a budget of postings, and one at least."""
+    documents, average_length = index.size(tier)
+    terms = list(dict.fromkeys(term for unit in units for term in sorted(unit.terms)))[: limits.QUERY_TERMS_MAX]
+    known = frequencies.of(terms, documents)
+    asked = tuple(_with_prefixes(index, tier, unit, known) for unit in units)
+    more = [term for unit in asked for term in unit.terms if term not in known]
+    known |= frequencies.of(more, documents)
+    kept = _rarest(known, budget)
+    return Plan(
+        tier=tier,
+        units=asked,
+        frequencies=known,
+        documents=documents,
+        average_length=average_length,
+        kept=kept,
+        within_budget=not kept or known[kept[0]] <= budget,
+    )
+
+
+def _rarest(frequencies: dict[str, int], budget: int) -> tuple[str, ...]:
+    kept: list[str] = []
+    spent = 0
+    for term in sorted((term for term in frequencies if frequencies[term]), key=frequencies.__getitem__):
+        spent += frequencies[term]
+        if kept and spent > budget:
+            break
+        kept.append(term)
+    return tuple(kept)
+
+
+def _with_prefixes(index: Index, tier: Tier, unit: Unit, known: dict[str, int]) -> Unit:
+    """A unit that nothing has, and that is the beginning of an identifier with digits, as that identifier."""
+    if any(known.get(term) for term in unit.terms) or len(unit.alternatives) > 1:
+        return unit
+    (term,) = unit.terms if len(unit.terms) == 1 else ("",)
+    if len(term) < _PREFIX_CHARS_MIN or not any(char.isdigit() for char in term):
+        return unit
+    longer = index.terms_from(tier, term, _PREFIX_TERMS_MAX)
+    return Unit(tuple(frozenset([found]) for found in longer)) if longer else unit

@@ -1,0 +1,1 @@
+"""Benchmarks, run by `make bench-…`, and the yardsticks that they measure against."""

@@ -1,0 +1,178 @@
+"""The contract: OpenAPI, the tools, the commands and the messages are the same thing said four times."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from pydantic import TypeAdapter
+
+from storage import limits
+from tests.support import Service
+from transport.cli import main
+from transport.operations import OPERATIONS, Operation
+from transport.rejections import RENDERINGS
+
+PLAIN: dict[str, dict[str, Any]] = {
+    "recall": {"agent": "sol", "q": "contract"},
+    "get_memory": {"agent": "sol", "id": "long:1"},
+    "remember_short": {"agent": "sol", "key": "contract", "value": "v"},
+    "get_short": {"agent": "sol", "key": "contract"},
+    "forget_short": {"agent": "sol", "key": "contract"},
+    "remember_long": {"agent": "sol", "fact": "contract"},
+    "remember_episodic": {"agent": "sol", "summary": "contract"},
+    "stats": {},
+    "purge": {},
+}
+"""Arguments with which each operation succeeds, called in the registry's order."""
+
+
+def by_name(operation: Operation) -> str:
+    """The name of a case."""
+    return operation.name
+
+
+def path_of(operation: Operation) -> str:
+    """Its path as OpenAPI writes it."""
+    return operation.path.replace("<", "{").replace(">", "}")
+
+
+@pytest.fixture(scope="module")
+def contract(shared_service: Service) -> dict[str, Any]:
+    """What /openapi.json says."""
+    status, body = shared_service.rest("GET", "/openapi.json")
+    assert status == 200
+    return body
+
+
+@pytest.fixture(scope="module")
+def tools(shared_service: Service) -> dict[str, dict[str, Any]]:
+    """What tools/list says, by name."""
+    listed = shared_service.mcp_raw({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}).json()["result"]["tools"]
+    return {tool["name"]: tool for tool in listed}
+
+
+def without_titles(schema: Any) -> Any:
+    """A schema without the titles that pydantic gives; a field may be called `title` all the same."""
+    if isinstance(schema, list):
+        return [without_titles(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {name: without_titles(part) for name, part in schema.items() if name != "title" or not isinstance(part, str)}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=by_name)
+def test_input_schema_is_the_messages(operation: Operation) -> None:
+    """Nothing is added to the message's own schema; only `agent` is not required, since a header may name it."""
+    schema = without_titles(TypeAdapter(operation.message).json_schema())
+    del schema["description"]
+    required = [name for name in schema.pop("required", []) if name != "agent"]
+    assert operation.input_schema.get("required", []) == required
+    assert {name: part for name, part in operation.input_schema.items() if name != "required"} == schema
+    assert tuple(schema["properties"]) == operation.fields
+    assert schema["additionalProperties"] is False
+    assert all(field["description"] for field in schema["properties"].values())
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=by_name)
+def test_openapi_request_is_the_message(contract: dict[str, Any], operation: Operation) -> None:
+    """A body's schema is the input schema; a query's parameters are its fields, one by one."""
+    for method in operation.methods:
+        described = contract["paths"][path_of(operation)][method.lower()]
+        if method == "POST":
+            assert "parameters" not in described
+            assert described["requestBody"]["content"]["application/json"]["schema"] == operation.input_schema
+            continue
+        parameters = described["parameters"]
+        fields = {
+            parameter["name"]: {**parameter["schema"], "description": parameter["description"]}
+            for parameter in parameters
+        }
+        assert fields == operation.input_schema["properties"]
+        required = [parameter["name"] for parameter in parameters if parameter["required"]]
+        assert required == operation.input_schema.get("required", [])
+        in_path = [parameter["name"] for parameter in parameters if parameter["in"] == "path"]
+        assert in_path == re.findall(r"<(\w+)>", operation.path)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=by_name)
+def test_tool_input_is_the_message(tools: dict[str, Any], operation: Operation) -> None:
+    """A tool's input schema and description are the message's; what is no tool is not listed."""
+    assert (operation.name in tools) == operation.tool
+    if operation.tool:
+        assert tools[operation.name]["inputSchema"] == operation.input_schema
+        assert tools[operation.name]["description"] == operation.summary
+        assert tools[operation.name]["annotations"]["readOnlyHint"] is not operation.writes
+
+
+def test_nothing_is_offered_beside_the_registry(contract: dict[str, Any], tools: dict[str, Any]) -> None:
+    """OpenAPI and tools/list hold the registry's operations and no others."""
+    offered = {(path, method.upper()) for path, methods in contract["paths"].items() for method in methods}
+    assert offered == {(path_of(operation), method) for operation in OPERATIONS for method in operation.methods}
+    assert list(tools) == [operation.name for operation in OPERATIONS if operation.tool]
+    ids = [described["operationId"] for methods in contract["paths"].values() for described in methods.values()]
+    assert len(set(ids)) == len(ids)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=by_name)
+def test_openapi_reply_is_the_records(contract: dict[str, Any], operation: Operation) -> None:
+    """The answer's schema is the reply's, under the operation's status; refusals have one schema with every code."""
+    for method in operation.methods:
+        responses = contract["paths"][path_of(operation)][method.lower()]["responses"]
+        assert set(responses) == {str(operation.status), "default"}
+        assert responses[str(operation.status)]["content"]["application/json"]["schema"] == operation.output_schema
+    error = contract["components"]["schemas"]["Error"]["properties"]["error"]["properties"]
+    assert set(error["code"]["enum"]) == set(RENDERINGS)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=by_name)
+def test_every_operation_is_reached_and_answers_its_schema(shared_service: Service, operation: Operation) -> None:
+    """Each route answers with its status, each tool with ok; the fields are those that the contract names."""
+    arguments = PLAIN[operation.name]
+    if operation.name == "get_memory":
+        shared_service.long("sol", "contract")
+    described = set(operation.output_schema["properties"]) | {"ok"}
+    for method in operation.methods:
+        path = operation.path.replace("<id>", str(arguments.get("id")))
+        sent = {name: value for name, value in arguments.items() if f"<{name}>" not in operation.path}
+        status, body = (
+            shared_service.rest(method, path, sent) if method == "POST" else shared_service.rest(method, path, **sent)
+        )
+        assert status == operation.status, body
+        assert set(body) == described
+    if operation.tool:
+        if operation.name == "forget_short":
+            assert shared_service.rest("POST", "/v1/short", PLAIN["remember_short"])[0] == 201
+        error, body = shared_service.mcp(operation.name, arguments)
+        assert (error, body["ok"]) == (False, True)
+        assert set(body) <= described
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=by_name)
+def test_every_operation_is_a_command_with_every_field(operation: Operation) -> None:
+    """Each operation is a command; each field an option, or a place on the line; its help is the field's own."""
+    command = main.commands[operation.name.replace("_", "-")]
+    names = {parameter.name for parameter in command.params}
+    assert names == {*operation.fields, "url", "offline", "db"}
+    shown = CliRunner().invoke(main, [command.name, "--help"], terminal_width=200)
+    assert shown.exit_code == 0
+    assert operation.summary in " ".join(shown.output.split())
+    for name in set(operation.fields) - set(operation.positional):
+        assert "--" + name.replace("_", "-") in shown.output
+
+
+def test_command_prints_the_contract(contract: dict[str, Any]) -> None:
+    """`solos-memory openapi` prints what /openapi.json serves."""
+    printed = CliRunner().invoke(main, ["openapi"])
+    assert printed.exit_code == 0
+    assert json.loads(printed.output) == contract
+
+
+def test_bounds_of_the_schema_are_those_of_the_table(contract: dict[str, Any]) -> None:
+    """The contract's numbers are the table's of limits: k is 1 to 50, q up to 32,768 characters."""
+    body = contract["paths"]["/v1/recall"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    fields = body["properties"]
+    assert (fields["k"]["minimum"], fields["k"]["maximum"], fields["k"]["default"]) == (1, limits.K_MAX, 5)
+    assert (limits.K_MAX, limits.QUERY_CHARS_MAX) == (50, 32_768)
+    assert fields["q"]["maxLength"] == limits.QUERY_CHARS_MAX
