@@ -16,7 +16,7 @@ serve: $(VENV)/ready
 	@echo "  curl -s 'http://$(BIND)/v1/recall?agent=sol&q=gateway+port'"
 	@echo "  curl -s http://$(BIND)/v1/long -H 'Content-Type: application/json' -d '{\"agent\":\"mira\",\"fact\":\"The relay moved to lab-02.\"}'"
 	@echo "  curl -s 'http://$(BIND)/v1/recall?agent=sol&q=where+is+the+relay'"
-	@$(BIN)/solos-memory serve --bind $(BIND)
+	@env -u SOLOS_MEMORY_DB -u SOLOS_MEMORY_CONFIG $(BIN)/solos-memory serve --bind $(BIND)
 
 test: lint types $(HERMES)/ready $(FLEET)
 	SOLOS_TEST_HERMES=$(HERMES)/bin/python SOLOS_TEST_FLEET=$(FLEET) $(BIN)/pytest

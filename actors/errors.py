@@ -39,11 +39,11 @@ class OutcomeUnknown(Rejection):
     """The write had begun and its end was not seen in time; it may be on disk."""
 
     code = "outcome_unknown"
-    hint = "Send the same write with the same request_id again: it is never written twice."
+    hint = "If it carried a request_id, send it again with the same one: it is never written twice. Else look first."
 
 
 class Internal(Rejection):
-    """A bug of ours stopped the work; nothing was written. The log has the traceback."""
+    """A bug of ours stopped the work; a write was rolled back. The log has the traceback."""
 
     code = "internal"
     hint = "Report it with the log line of this call: runbooks/errors.md#internal."

@@ -59,6 +59,12 @@ def _without_nul(text: str) -> str:
     return text
 
 
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        raise ValueError("is missing or empty")
+    return text
+
+
 def _as_list(value: object) -> object:
     """Models send lists as "a,b" or '["a"]', and nothing as "null"."""
     if isinstance(value, str):
@@ -98,7 +104,7 @@ class Recall(ReadMessage[Recalled]):
 
     agent: Agent
     """You, the caller."""
-    q: Annotated[str, Field(min_length=1, max_length=limits.QUERY_CHARS_MAX)]
+    q: Annotated[str, Field(min_length=1, max_length=limits.QUERY_CHARS_MAX), AfterValidator(_not_blank)]
     """What you want to know: words, a question or a whole prompt."""
     k: Annotated[int, Field(ge=1, le=limits.K_MAX), BeforeValidator(_not_bool)] = limits.K_DEFAULT
     """How many results at most."""
@@ -126,7 +132,7 @@ class GetMemory(ReadMessage[Memory]):
 
     agent: Agent
     """You, the caller."""
-    id: Annotated[str, Field(pattern=r"^(short|long|episodic|durable):[0-9]{1,18}$")]
+    id: Annotated[str, Field(pattern=r"^(short|long|episodic|durable):-?[0-9]{1,19}$")]
     """`tier:row`, such as long:17."""
     scope: Scope = "shared"
     """`own`: only if it is yours."""

@@ -14,13 +14,14 @@ from actors.units import question_of, read_unit
 from storage import limits
 from storage.errors import Rejection, StorageUnavailable, UnknownAgent
 from storage.reading import Found, ReadingStore
-from storage.records import Recalled
+from storage.records import Recalled, with_reason
 from storage.search.index import IndexFailure
 
 log = structlog.get_logger()
 
 R = TypeVar("R")
 _INTERRUPT_AGAIN_S = 0.02
+_STALE_ROUNDS_MAX = 3
 
 
 class Reader:
@@ -119,11 +120,16 @@ class Reader:
         if found is None:
             self._waited = not await self._caught_up(CatchUp())
             found = await self._cut(store, deadline, lambda: attempt(False))
-        if found is not None and found.stale:
-            await self._caught_up(Refresh(rows=found.stale))
-            found = await self._cut(store, deadline, lambda: attempt(False))
         assert found is not None
-        if len(found.recalled.degraded_reasons) == 1:
+        for _ in range(_STALE_ROUNDS_MAX):
+            if not found.stale or not await self._caught_up(Refresh(rows=found.stale)):
+                break
+            again = await self._cut(store, deadline, lambda: attempt(False))
+            assert again is not None
+            found = again
+        if found.stale:  # rows were left out that may hold the answer
+            return with_reason(found.recalled, "index_behind")
+        if found.lag is None:
             self._waited = False
         return found.recalled
 

@@ -11,6 +11,8 @@ from storage.times import iso
 
 UNREGISTERED: Final = "(unregistered)"
 """The one label of all agents that the registry does not hold."""
+UNKNOWN: Final = "(unknown)"
+"""The label of a call whose agent could not be looked up at the moment."""
 NO_AGENT: Final = "(none)"
 """The label of a call that named no agent."""
 TRANSPORT: Final = "(transport)"

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import trio
 
-from actors.errors import DeadlineExceeded, NotReady
+from actors.errors import DeadlineExceeded, NotReady, OutcomeUnknown
 from actors.janitor import Janitor
 from actors.mailbox import Envelope, Mailbox
 from actors.messages import GetStatistics, GetStoreState, Message, ReadMessage, WriteMessage
@@ -18,7 +18,7 @@ from actors.supervisor import supervise
 from actors.writer import Writer
 from storage import limits
 from storage.database import check_database_file
-from storage.errors import InvalidRequest, StorageBusy
+from storage.errors import Interrupted, InvalidRequest, StorageBusy
 from storage.paths import Paths, ProcessLock
 from storage.reading import ReadingStore
 from storage.writing import WritingStore
@@ -128,7 +128,10 @@ class System:
         if isinstance(message, GetStatistics):
             return await self._statistics(message)  # type: ignore[return-value]
         assert isinstance(message, ReadMessage)
-        return await self._reads.ask(message, within_s=limits.READ_DEADLINE_S)
+        try:
+            return await self._reads.ask(message, within_s=limits.READ_DEADLINE_S)
+        except OutcomeUnknown:
+            raise Interrupted("The read took longer than its deadline.") from None
 
     async def upkeep(self, message: Message[R], *, within_s: float = 60.0) -> R:
         """Ask the writer for upkeep."""
@@ -153,7 +156,7 @@ class System:
         }
 
     def health(self) -> Health:
-        """The state of the service, from what the actors know without asking the disk."""
+        """The state of the service, from what the actors know and two stat() calls."""
         if self._stopping:
             return Health("not_ready", ("shutting_down",))
         store = self._writer.store
@@ -164,6 +167,8 @@ class System:
             return Health("not_ready", ("readers_down",))
         if not store.database_in_place:
             reasons.append("database_moved")
+        if not store.state_in_place:
+            reasons.append("state_moved")
         if store.journal_mode != "wal":
             reasons.append("not_wal")
         if store.index_error is not None:

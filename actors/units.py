@@ -27,6 +27,7 @@ from actors.messages import (
     Upkeep,
 )
 from storage.batch import Write
+from storage.errors import NotFound
 from storage.reading import ReadingStore
 from storage.recalling import Question
 from storage.records import Forgotten, Memory, Purged, Remembered, ShortEntries, StoreState, Tier
@@ -159,6 +160,8 @@ def read_unit(message: object, store: ReadingStore) -> Any:
 @read_unit.register
 def _(message: GetMemory, store: ReadingStore) -> Memory:
     tier, _, row = message.id.partition(":")
+    if not -(2**63) <= int(row) < 2**63:
+        raise NotFound(f"There is no memory {message.id}: no row id is as large.")
     return store.memory(agent=message.agent, tier=tier, row=int(row), scope=message.scope)  # type: ignore[arg-type]
 
 

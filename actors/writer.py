@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -10,9 +9,9 @@ from typing import Any
 import structlog
 import trio
 
-from actors.errors import Internal, OutcomeUnknown
+from actors.errors import DeadlineExceeded, Internal, OutcomeUnknown
 from actors.mailbox import Envelope, Mailbox, State
-from actors.messages import WriteMessage
+from actors.messages import RemakeIndex, WriteMessage
 from actors.units import upkeep_unit, write_of
 from storage import limits
 from storage.batch import Outcome
@@ -22,6 +21,7 @@ from storage.writing import WritingStore
 log = structlog.get_logger()
 
 _JITTER_S = (0.05, 0.25)
+_PROGRESS_PERIOD_S = 3.0
 
 
 class Writer:
@@ -41,6 +41,7 @@ class Writer:
         self.waits_for_lock = False
         """True while another process holds the database's write lock."""
         self._index_error: Exception | None = None
+        self._next_progress = 0.0
 
     async def run(self, opened: Callable[[], None]) -> None:
         """Open the store and handle messages until the mailbox is closed and drained."""
@@ -77,8 +78,14 @@ class Writer:
 
     async def _write(self, batch: list[Envelope[Any]]) -> None:
         """Answer every write of a batch; wait for a foreign lock within each write's budget."""
+        try:
+            await self._write_in_time(batch)
+        finally:
+            self.waits_for_lock = False
+
+    async def _write_in_time(self, batch: list[Envelope[Any]]) -> None:
         attempts = 0
-        while batch := _give_up_late(batch):
+        while batch := _give_up_late(batch, locked=attempts > 0):
             wait_s = min(limits.BUSY_TIMEOUT_MS / 1000, min(e.deadline for e in batch) - trio.current_time())
             try:
                 outcomes = await self._apply(batch, wait_s)
@@ -121,19 +128,40 @@ class Writer:
     async def _between_attempts(self) -> None:
         """Let the index follow foreign rows while the lock is held elsewhere, and leave the others room."""
         assert self.store is not None
-        with suppress(Rejection):  # the index is behind then, and recalls say so
+        try:
             await trio.to_thread.run_sync(self.store.catch_up)
+        except Exception:  # whatever it is: a write is never given up for the index, and recalls say that it is behind
+            log.exception("index_failed")
         await trio.sleep(random.uniform(*_JITTER_S))  # noqa: S311 (jitter, not a secret)
 
     async def _upkeep(self, envelope: Envelope[Any]) -> None:
         assert self.store is not None
+        message = envelope.message
         try:
-            envelope.reply(await trio.to_thread.run_sync(upkeep_unit, envelope.message, self.store))
+            reply = await trio.to_thread.run_sync(upkeep_unit, message, self.store)
         except Rejection as refusal:
             envelope.refuse(refusal)
         except Exception:
-            log.exception("upkeep_failed", message=type(envelope.message).__name__)
+            log.exception("upkeep_failed", message=type(message).__name__)
             envelope.refuse(Internal())
+        else:
+            self._log_index(self.store, remade=isinstance(message, RemakeIndex), behind=reply is False)
+            envelope.reply(reply)
+
+    def _log_index(self, store: WritingStore, *, remade: bool, behind: bool) -> None:
+        """A line when the index is made anew, and one every few seconds until it has followed the tables."""
+        now = trio.current_time()
+        if remade:
+            log.warning(
+                "index_remade", hint="Its file was damaged or gone; recalls say index_rebuilding until it is done."
+            )
+        if not behind or now < self._next_progress:
+            return
+        total = store.rows_to_index()
+        share = round(store.rows_indexed() / total, 3) if total else 1.0
+        if share < 1.0:
+            log.info("index_rebuilding", share=share)
+            self._next_progress = now + _PROGRESS_PERIOD_S
 
 
 def _batches(envelopes: list[Envelope[Any]]) -> list[list[Envelope[Any]]]:
@@ -152,14 +180,15 @@ def _batches(envelopes: list[Envelope[Any]]) -> list[list[Envelope[Any]]]:
 
 def _length(message: Any) -> int:
     fields = (getattr(message, name) for name in message.__dataclass_fields__)
-    return sum(len(value) for value in fields if isinstance(value, str))
+    return sum(len(value.encode("utf-8", "replace")) for value in fields if isinstance(value, str))
 
 
-def _give_up_late(batch: list[Envelope[Any]]) -> list[Envelope[Any]]:
+def _give_up_late(batch: list[Envelope[Any]], *, locked: bool) -> list[Envelope[Any]]:
     """Refuse the writes whose budget is spent, and return the others."""
     now = trio.current_time()
     late = [envelope for envelope in batch if envelope.deadline <= now]
-    _refuse_all(late, StorageBusy(f"The database stayed locked for the whole {limits.WRITE_BUDGET_S:.0f} s."))
+    reason = StorageBusy(f"The database stayed locked for the whole {limits.WRITE_BUDGET_S:.0f} s.")
+    _refuse_all(late, reason if locked else DeadlineExceeded())
     return [envelope for envelope in batch if envelope.deadline > now]
 
 

@@ -3,13 +3,13 @@
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Generic, TypeVar
 
 import apsw
 
 from storage.database import savepoint
-from storage.errors import Conflict, rejection_of, translated
+from storage.errors import Conflict, Rejection, rejection_of, translated
 from storage.records import Remembered, Tier
 from storage.rows import Row
 from storage.state import Recorded, Request, SessionRow, State
@@ -65,48 +65,70 @@ class Batch:
         """
         until = time.monotonic() + budget_s
         for write in self._writes:
+            assert self._units.db.in_transaction
             try:
                 self.outcomes.append(self._replayed(write.request) or self._run(write))
-            except apsw.Error as error:  # of state.db: without its record a request must not be written
+            except Rejection as refusal:  # of state.db: without its record a request must not be written
+                self._go_on_only_in_transaction(refusal)
+                self.outcomes.append(Outcome(error=refusal))
+            except apsw.Error as error:  # of the database, while looking whether a request happened
+                self._go_on_only_in_transaction(error)
                 self.outcomes.append(Outcome(error=as_answer(error)))
             if time.monotonic() >= until:
                 break
         if self._intents or self._sessions:
             try:
                 self._state.intend(self._intents, self._sessions)
-            except apsw.Error as error:
-                raise RolledBack(error) from error
+            except Rejection as refusal:
+                raise RolledBack(refusal) from refusal
+
+    def _go_on_only_in_transaction(self, error: Exception) -> None:
+        """After ANY error: a trigger's RAISE(ROLLBACK), a full disk or an I/O error have ended the transaction.
+
+        Pinned by test_batch_rolled_back_by_a_trigger_runs_again_one_by_one.
+
+        Raises:
+            RolledBack: it is over; what was written in it is gone.
+        """
+        if not self._units.db.in_transaction:
+            raise RolledBack(error) from error
 
     def _run(self, write: Write[Any]) -> Outcome:
         at_s = self._units.tick()
         self._units.touched = []
         self._units.session = None
+        row = None
         try:
             with savepoint(self._units.db), translated():
                 outcome = Outcome(reply=write.unit(self._units, at_s))
+                if isinstance(outcome.reply, Remembered):
+                    row = self._written_row(outcome.reply.agent)
         except Exception as error:
-            # After ANY error: a trigger's RAISE(ROLLBACK), a full disk or an I/O error have ended the transaction.
-            # Pinned by test_batch_rolled_back_by_a_trigger_runs_again_one_by_one.
-            if not self._units.db.in_transaction:
-                raise RolledBack(error) from error
+            self._go_on_only_in_transaction(error)
             return Outcome(error=error)
         self.touched += self._units.touched
-        if self._units.session is not None:
-            row = self._written_row()
-            self._sessions.append((row.tier, row.row, row.digest, self._units.session))
-        if write.request is not None:
-            self._intend(write.request, outcome, at_s)
+        if row is not None:
+            self._note(write.request, row, outcome, at_s)
         return outcome
 
-    def _written_row(self) -> Row:
-        row = self._units.row_at(*self.touched[-1])
-        assert row is not None, "a remembered row is there inside its own transaction"
+    def _written_row(self, agent: str) -> Row:
+        """The row that the unit has just written, as it will be.
+
+        Raises:
+            Conflict: a trigger moved, removed or gave away the row; it must not be acknowledged.
+        """
+        row = self._units.row_at(*self._units.touched[-1])
+        if row is None or row.agent != agent:
+            raise Conflict("A trigger of the table moved, removed or gave away the row; nothing was written.")
         return row
 
-    def _intend(self, request: Request, outcome: Outcome, at_s: float) -> None:
-        row = self._written_row()
-        self._intents.append(Recorded(request, at_s, row.row, row.digest, _recorded(outcome.reply)))
-        self._written[request.key] = (request, outcome)
+    def _note(self, request: Request | None, row: Row, outcome: Outcome, at_s: float) -> None:
+        """Keep what state.db must know of a row that was written."""
+        if self._units.session is not None:
+            self._sessions.append((row.tier, row.row, row.content, self._units.session))
+        if request is not None:
+            self._intents.append(Recorded(request, at_s, row.row, row.content, _recorded(outcome.reply)))
+            self._written[request.key] = (request, outcome)
 
     def _replayed(self, request: Request | None) -> Outcome | None:
         """The answer to a request that was written before, in this batch or earlier; None where it was not."""
@@ -118,7 +140,7 @@ class Batch:
         recorded = self._state.find(request)
         if recorded is None or not self._units.answered(recorded):
             return None
-        return self._answer_again(request, recorded.request.digest, Remembered(**recorded.reply, degraded_reasons=()))
+        return self._answer_again(request, recorded.request.digest, _replayed(recorded.reply))
 
     def _answer_again(self, request: Request, digest: bytes, reply: Remembered) -> Outcome:
         if digest != request.digest:
@@ -128,7 +150,7 @@ class Batch:
     def settle(self) -> None:
         """Record that the rows are there. A failure is no loss: an open intent is settled when it is next met."""
         if self._intents:
-            with suppress(apsw.Error):
+            with suppress(Exception):
                 self._state.settle([intent.request for intent in self._intents], [])
 
     def mark_index_behind(self) -> None:
@@ -136,6 +158,12 @@ class Batch:
         for outcome in self.outcomes:
             if isinstance(outcome.reply, Remembered) and not outcome.replayed:
                 outcome.reply = replace(outcome.reply, degraded_reasons=("index_behind",))
+
+
+def _replayed(answer: dict[str, Any]) -> Remembered:
+    """The first answer again, whatever other fields the version that gave it knew."""
+    known = {field.name for field in fields(Remembered)}
+    return Remembered(**{name: value for name, value in answer.items() if name in known})
 
 
 def _recorded(reply: Remembered) -> dict[str, Any]:

@@ -27,8 +27,11 @@ def check_database_file(path: Path) -> None:
         )
     if not path.is_file():
         raise ConfigurationError(f"The database {path} is not a regular file.")
-    with path.open("rb") as file:
-        head = file.read(len(_SQLITE_MAGIC))
+    try:
+        with path.open("rb") as file:
+            head = file.read(len(_SQLITE_MAGIC))
+    except OSError as error:
+        raise ConfigurationError(f"The database {path} cannot be read: {error}.") from error
     if not head:
         raise ConfigurationError(f"The database {path} is an empty file: is the path right? It was left so.")
     if head != _SQLITE_MAGIC:

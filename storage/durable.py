@@ -32,5 +32,6 @@ def require_own(question: str, agent: str) -> None:
         Forbidden: the question names `persona/` of somebody else.
     """
     for named in _NAMED.findall(question):
-        if named.rstrip(".?!)") != agent:
+        name = named.rstrip(".?!):")
+        if name != agent and not agent.startswith(f"{name} "):
             raise Forbidden(f"A persona is readable by its own agent alone; {agent!r} may not ask for another's.")

@@ -6,12 +6,14 @@ Reads the database outside of any transaction, so that it needs no lock that ano
 import random
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import apsw
 
 from storage import limits
 from storage.database import fetch
+from storage.errors import Rejection
 from storage.records import Tier
 from storage.rows import SEARCHED, Row, select_digests, select_rows, table_of
 from storage.schema import Schema
@@ -70,7 +72,7 @@ class Follower:
         for tier in SEARCHED:
             where = "ORDER BY t.rowid DESC LIMIT ?"
             for row, digest in select_digests(self._db, self._schema, tier, where, (_NEWEST_CHECKED,)):
-                if self.index.rows_between(tier, row, row).get(row) != digest:
+                if self.index.digest_of(tier, row) != digest:
                     self.refresh([(tier, row)])
         self._newest_checked_at = version
 
@@ -98,7 +100,9 @@ class Follower:
         if not rows or "session" in table_of(self._schema, rows[0].tier).columns:
             return list(rows)
         ids = [row.row for row in rows]
-        known = self._state.sessions(rows[0].tier, min(ids), max(ids))
+        known: dict[int, tuple[int, str]] = {}
+        with suppress(Rejection):  # without state.db rows stand alone; they are found all the same
+            known = self._state.sessions(rows[0].tier, min(ids), max(ids))
         return [_in_session(row, known.get(row.row)) for row in rows]
 
     # --- changed and deleted rows ---
@@ -124,7 +128,7 @@ class Follower:
         there = dict(select_digests(self._db, self._schema, tier, where, bindings))
         whole = len(there) < limits.CATCH_UP_ROWS
         last = _AFTER_ALL_ROWS if whole else max(there)
-        known = self.index.rows_between(tier, sweep.row + 1, last)
+        known = self.index.rows_after(tier, sweep.row, last)
         if differing := [row for row in there.keys() | known.keys() if there.get(row) != known.get(row)]:
             self.refresh([(tier, row) for row in differing])
         sweep.row = last
@@ -150,7 +154,7 @@ class Follower:
         return False
 
     def _found(self, row: Row) -> bool:
-        terms = analyse(f"{row.searchable}\n{row.agent}")
+        terms = analyse(*row.parts)
         return not terms or self.index.holds(row.tier, row.row, max(terms, key=len))
 
 
@@ -164,4 +168,4 @@ class _Sweep:
 
 
 def _in_session(row: Row, link: tuple[int, str] | None) -> Row:
-    return replace(row, session=link[1]) if link is not None and link[0] == row.digest else row
+    return replace(row, session=link[1]) if link is not None and link[0] == row.content else row

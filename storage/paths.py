@@ -17,10 +17,13 @@ class Paths:
         self.cache = self.folder / "cache"
         self.index = self.cache / "index.db"
         self.lock = self.folder / "lock"
+        self.first_start = False
+        """True from the making of our folder until state.db is in it."""
 
     def make_folders(self) -> None:
         """Make our folder; what lies in it is kept."""
         try:
+            self.first_start = self.first_start or not self.folder.exists()
             self.cache.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigurationError(f"Our folder {self.folder} cannot be made: {error}.") from error
@@ -35,7 +38,10 @@ class ProcessLock:
         Raises:
             ConfigurationError: another process holds it; the message says which.
         """
-        self._fd = os.open(paths.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            self._fd = os.open(paths.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise ConfigurationError(f"The lock file {paths.lock} cannot be opened: {error}.") from error
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

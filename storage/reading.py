@@ -33,6 +33,8 @@ class Found:
     """A recall's answer, and what the index did not know."""
 
     recalled: Recalled
+    lag: IndexLag | None
+    """Whether the index was behind the tables."""
     stale: tuple[tuple[Tier, int], ...]
     """Rows that changed or went since they were indexed: they were not shown; the writer should look at them."""
 
@@ -48,10 +50,10 @@ class ReadingStore:
         """
         self._paths = paths
         self._clock = clock
+        self._identity = FileIdentity(paths.database)  # before it is opened: a replacement in between must be noticed
         with translated():
             self._db = open_reader(paths.database)
             self._schema = introspect(self._db, paths.database)
-        self._identity = FileIdentity(paths.database)
         self._index_file: Index | None = None
         self._searcher: Searcher | None = None
         self._followed_version = -1
@@ -112,7 +114,7 @@ class ReadingStore:
         if not newest:
             return True
         row, digest = newest[0]
-        return row <= index.high_water(tier) and index.rows_between(tier, row, row).get(row) == digest
+        return row <= index.high_water(tier) and index.digest_of(tier, row) == digest
 
     def _index_share(self, index: Index) -> float:
         """The part of the row ids that the index has followed, rounded down."""
@@ -162,7 +164,7 @@ class ReadingStore:
                 index_share=self._index_share(index) if lag == "index_rebuilding" else None,
                 results=results,
             )
-        return Found(recalled, tuple(recollection.stale))
+        return Found(recalled, lag, tuple(recollection.stale))
 
     @property
     def index_identity(self) -> Identity | None:
@@ -215,6 +217,23 @@ class ReadingStore:
                 return ShortEntries(owner=whose, entries=(entry,))
             return list_short(self._db, self._schema, owner=whose, after=after, limit=limit, now_s=self._clock())
 
+    def _followed_share(self, index: Index | None) -> float:
+        if index is not None:
+            with suppress(IndexFailure):
+                return self._index_share(index)
+        return 0.0
+
+    def _count(self, tier: Tier, owner: str | None) -> int:
+        """Rows of a tier: from the index, which keeps the number, or counted in the table where there is none."""
+        index = self._index()
+        if index is not None:
+            with suppress(IndexFailure):
+                return index.count(tier, owner)
+        table = table_of(self._schema, tier)
+        own = "" if owner is None else f" WHERE {table.sql('agent')} = ?"
+        bindings = () if owner is None else (owner,)
+        return int(fetch(self._db, f"SELECT count(*) FROM {table.quoted}{own}", bindings)[0][0])
+
     def state(self, *, owner: str | None) -> StoreState:
         """Counts by tier, of one owner or of all, and the state of the files."""
         self._identity.require()
@@ -222,12 +241,12 @@ class ReadingStore:
         with translated():
             counts = RowCounts(
                 short=count_short(self._db, owner=owner, now_s=self._clock()),
-                long=index.count("long", owner) if index else 0,
-                episodic=index.count("episodic", owner) if index else 0,
+                long=self._count("long", owner),
+                episodic=self._count("episodic", owner),
             )
             return StoreState(
                 rows=counts,
-                index_share=self._index_share(index) if index else 0.0,
+                index_share=self._followed_share(index),
                 index_bytes=index.bytes if index else 0,
                 wal_bytes=_size(self._paths.database.name + "-wal", self._paths),
                 journal_mode=str(self._db.pragma("journal_mode")),

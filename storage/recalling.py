@@ -61,12 +61,11 @@ class Recollection:
         """At most k memories, best first."""
         candidates = self._candidates()
         found: list[tuple[float, Memory]] = []
-        for same in _by_sentence(candidates):
-            if len(found) == self._question.k:
+        for group in _by_sentence(candidates):
+            if len(found) >= self._question.k:
                 break
-            shown = [(candidate, row) for candidate in same if (row := self._row(candidate)) is not None]
-            if shown:
-                found.append((shown[0][0].score, self._memory(shown)))
+            rows = [(candidate, row) for candidate in group if (row := self._row(candidate)) is not None]
+            found += [(same[0][0].score, self._memory(same)) for same in _by_text(rows)]
         best_share = max((candidate.share for candidate in candidates), default=0.0)
         if (persona := self._persona()) is not None:
             share, memory = persona
@@ -118,7 +117,7 @@ class Recollection:
     def _memory(self, same: Sequence[tuple[Candidate, Row]]) -> Memory:
         """The oldest of the rows that hold the same sentence; the others as its further authors."""
         candidate = same[0][0]
-        first = min((row for _, row in same), key=lambda row: (row.created_s or 0.0, row.row))
+        first = min((row for _, row in same), key=lambda row: (row.created_s is None, row.created_s or 0.0, row.row))
         also = [Also(agent=row.agent, id=row.id, created_at=iso_or_none(row.created_at)) for _, row in same]
         parts = {name: _rounded(part) for name, part in candidate.parts.items()} | {"matched": candidate.share}
         return replace(
@@ -134,7 +133,7 @@ class Recollection:
         row = own_persona(self._db, self._schema, self._question.agent)
         if row is None:
             return None
-        terms = frozenset(analyse(row.searchable))
+        terms = frozenset(analyse(*row.parts))
         satisfied = sum(unit.satisfied_by(terms) for unit in self._units)
         if not satisfied:
             return None
@@ -149,13 +148,21 @@ def _by_sentence(candidates: Iterable[Candidate]) -> list[list[Candidate]]:
     return list(groups.values())
 
 
+def _by_text(rows: Sequence[tuple[Candidate, Row]]) -> list[list[tuple[Candidate, Row]]]:
+    """Rows that really hold the same text together: 32 bits may be equal by chance, or made so."""
+    groups: dict[str, list[tuple[Candidate, Row]]] = {}
+    for candidate, row in rows:
+        groups.setdefault(row.text.strip(), []).append((candidate, row))
+    return list(groups.values())
+
+
 def _sentence(document: Document) -> tuple[Tier, int]:
     return document.tier, document.sentence
 
 
 def _answers(row: Row, units: Sequence[Unit]) -> bool:
     """Whether a row really holds what its hashes promised."""
-    terms = frozenset(analyse(f"{row.searchable}\n{row.agent}"))
+    terms = frozenset(analyse(*row.parts))
     return any(unit.satisfied_by(terms) for unit in units)
 
 

@@ -1,6 +1,6 @@
 """What storage answers with. These records are the replies on every transport; each docstring is their contract."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 Tier = Literal["short", "long", "episodic", "durable"]
@@ -124,6 +124,11 @@ class Recalled(Record):
     """While the index is rebuilt: the part of the tables that it has followed, 0 to 1."""
     results: tuple[Memory, ...]
     """At most k memories. Empty means that nothing matched, never that something failed."""
+
+
+def with_reason(recalled: Recalled, reason: str) -> Recalled:
+    """The answer with one more degraded reason."""
+    return replace(recalled, degraded_reasons=tuple(dict.fromkeys((*recalled.degraded_reasons, reason))))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

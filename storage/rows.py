@@ -6,6 +6,7 @@ them hides a row.
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -91,9 +92,18 @@ class Row:
         return f"{self.tier}:{self.row}"
 
     @property
-    def searchable(self) -> str:
-        """What the index holds of the row."""
-        return "\n".join(part for part in (self.topic, self.text, self.outcome, " ".join(self.tags)) if part)
+    def parts(self) -> tuple[str, ...]:
+        """What the row is found by: its text, and what names it."""
+        named = (self.topic, self.outcome, " ".join(self.tags), self.agent)
+        return (self.text, *(part for part in named if part))
+
+    @property
+    def content(self) -> int:
+        """64 bits of what the author wrote: a row with another content is another memory.
+
+        Neither the time nor the other columns count: a trigger or another process may set those.
+        """
+        return _hash(f"{self.agent}\x1f{self.text}".encode("utf-8", "surrogatepass"), size_bytes=8)
 
     @property
     def sentence(self) -> int:
@@ -185,15 +195,20 @@ def _row(tier: Tier, row: int, values: Sequence[SQLValue]) -> Row:
         topic=_text(stored["topic"]),
         text="\n".join(body),
         source=_text(stored["source"]),
-        confidence=stored["confidence"],
+        confidence=_finite(stored["confidence"]),
         outcome=_text(stored["outcome"]),
-        duration_s=stored["duration_s"],
+        duration_s=_finite(stored["duration_s"]),
         tags=tags_of(_text(stored["tags"])),
         created_at=stored["created_at"],
         expires_at=instant(stored["expires_at"]),
         session=_text(stored["session"]),
         digest=_digest(values),
     )
+
+
+def _finite(value: float | str | None) -> float | str | None:
+    """A number that JSON can hold, or its text."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _text(value: SQLValue) -> str | None:
@@ -236,7 +251,10 @@ def insert_row(db: apsw.Connection, table: Table, values: dict[str, SQLValue], *
     columns = [role for role in given if role in table.columns]
     names = ", ".join(table.sql(role) for role in columns)
     marks = ", ".join("?" * len(columns))
-    db.execute(f"INSERT INTO {table.quoted} ({names}) VALUES ({marks})", tuple(given[role] for role in columns))
+    # OR ABORT: a UNIQUE constraint of theirs with ON CONFLICT REPLACE would delete another agent's row in silence.
+    db.execute(
+        f"INSERT OR ABORT INTO {table.quoted} ({names}) VALUES ({marks})", tuple(given[role] for role in columns)
+    )
     if db.changes() != 1:
         raise Conflict(f"A trigger of {table.name} ignored the row; nothing was written.")
     return db.last_insert_rowid()

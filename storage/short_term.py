@@ -55,7 +55,7 @@ def list_short(
         _entry(row) for row in select_rows(db, schema, "short", f"{where} ORDER BY key LIMIT ?", (*bindings, limit))
     )
     total = int(fetch(db, f"SELECT count(*) FROM memory_short {where}", bindings)[0][0])
-    return ShortEntries(owner=owner, entries=entries, more=total - len(entries))
+    return ShortEntries(owner=owner, entries=entries, more=max(total - len(entries), 0))
 
 
 def forget_short(db: apsw.Connection, *, agent: str, key: str, at_s: float) -> int:

@@ -8,18 +8,20 @@ with that agent, time and content: the write lock was held, so no other id is po
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import apsw
 
-from storage.database import close, fetch, open_own, transaction
-from storage.errors import ConfigurationError
+from storage.database import FileIdentity, close, fetch, open_own, transaction
+from storage.errors import ConfigurationError, StorageFull, StorageUnavailable
 from storage.records import Tier
 from storage.times import SQLValue
 
+_BUSY_MS = 200  # nobody else writes it, and the database's write lock is held meanwhile
 _REQUESTS = """CREATE TABLE requests (
   agent TEXT NOT NULL,
   request_id TEXT NOT NULL,
@@ -85,28 +87,64 @@ SessionRow = tuple[Tier, int, int, str]
 class State:
     """The connection to state.db. Only the writer's thread uses it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, first_start: bool) -> None:
         """Open the file, or make it on the first start.
 
         Raises:
-            ConfigurationError: it is damaged or of a newer format. It is never recreated over an old one.
+            ConfigurationError: it is missing or empty though this is no first start, damaged, or of a newer format. It
+                is never recreated over an old one: retries of writes that it knows would write twice.
         """
         self.created = not path.exists()
+        if not first_start and (self.created or path.stat().st_size == 0):
+            raise ConfigurationError(
+                f"{path} is missing or empty. It holds request ids and sessions: restore it from a backup, or delete "
+                f"the folder {path.parent} and accept that writes retried from before may be written twice."
+            )
+        path.touch()
+        self._identity = FileIdentity(path)  # before it is opened: a replacement in between must be noticed
         try:
             self._db = open_own(path, durable=True)
-            version = int(self._db.pragma("user_version"))
-            if version > len(_FORMATS):
-                raise ConfigurationError(
-                    f"{path} has format {version}; this program knows up to {len(_FORMATS)}. Upgrade it."
-                )
-            self._upgrade(version)
-        except (apsw.CorruptError, apsw.NotADBError) as error:
+            self._db.set_busy_timeout(_BUSY_MS)
+            self._require_sound(path)
+            self._upgrade(int(self._db.pragma("user_version")), path)
+        except apsw.Error as error:
             raise ConfigurationError(
-                f"{path} is damaged ({error}). It holds request ids; restore it from a backup, or move it away "
-                "and accept that writes retried across this restart may be written twice."
+                f"{path} cannot be used ({error}). It holds request ids and sessions: restore it from a backup, or "
+                f"delete the folder {path.parent} and accept that writes retried from before may be written twice."
             ) from error
 
-    def _upgrade(self, version: int) -> None:
+    def _require_sound(self, path: Path) -> None:
+        problems = [str(row[0]) for row in fetch(self._db, "PRAGMA quick_check(1)")]
+        if problems != ["ok"]:
+            raise apsw.CorruptError(problems[0])
+
+    @property
+    def in_place(self) -> bool:
+        """False when the file was removed or replaced since it was opened."""
+        return self._identity.unchanged
+
+    @contextmanager
+    def _usable(self) -> Iterator[None]:
+        """Run the block with the file that is on disk, and name it where it cannot be used.
+
+        Raises:
+            StorageUnavailable: it was removed or replaced, or SQLite cannot use it.
+            StorageFull: the disk is full.
+        """
+        if not self.in_place:
+            raise StorageUnavailable("state.db was removed or replaced while the service had it open; restart it.")
+        try:
+            yield
+        except apsw.FullError as error:
+            raise StorageFull(f"The disk of state.db is full ({error}).") from error
+        except apsw.Error as error:
+            raise StorageUnavailable(f"state.db cannot be used ({type(error).__name__}: {error}).") from error
+
+    def _upgrade(self, version: int, path: Path) -> None:
+        if version > len(_FORMATS):
+            raise ConfigurationError(
+                f"{path} has format {version}; this program knows up to {len(_FORMATS)}. Upgrade it."
+            )
         if version == len(_FORMATS):
             return
         with transaction(self._db):
@@ -125,12 +163,11 @@ class State:
         return self._select("NOT settled ORDER BY at_s", ())
 
     def _select(self, where: str, bindings: Sequence[SQLValue]) -> list[Recorded]:
-        rows = fetch(
-            self._db,
-            "SELECT agent, request_id, digest, tier, at_s, row, row_digest, reply, settled "
-            f"FROM requests WHERE {where}",
-            tuple(bindings),
+        statement = (
+            f"SELECT agent, request_id, digest, tier, at_s, row, row_digest, reply, settled FROM requests WHERE {where}"
         )
+        with self._usable():
+            rows = fetch(self._db, statement, bindings)
         return [
             Recorded(Request(*key_and_content), at_s, row, row_digest, json.loads(reply), bool(settled))
             for *key_and_content, at_s, row, row_digest, reply, settled in rows
@@ -138,7 +175,7 @@ class State:
 
     def intend(self, intents: Sequence[Recorded], sessions: Sequence[SessionRow]) -> None:
         """Commit what a batch is about to write."""
-        with transaction(self._db):
+        with self._usable(), transaction(self._db):
             for link in sessions:
                 self._db.execute("INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?)", link)
             for intent in intents:
@@ -159,7 +196,7 @@ class State:
 
     def settle(self, done: Sequence[Request], dropped: Sequence[Request]) -> None:
         """Commit how intents ended: `done` ones have their rows, `dropped` ones never happened."""
-        with transaction(self._db):
+        with self._usable(), transaction(self._db):
             for request in done:
                 self._db.execute("UPDATE requests SET settled = 1 WHERE agent = ? AND request_id = ?", request.key)
             for request in dropped:
@@ -167,16 +204,14 @@ class State:
 
     def sessions(self, tier: Tier, first: int, last: int) -> dict[int, tuple[int, str]]:
         """(digest, session) by row id, of the rows from one id to another, both included."""
-        rows = fetch(
-            self._db,
-            "SELECT row, digest, session FROM sessions WHERE tier = ? AND row BETWEEN ? AND ?",
-            (tier, first, last),
-        )
+        statement = "SELECT row, digest, session FROM sessions WHERE tier = ? AND row BETWEEN ? AND ?"
+        with self._usable():
+            rows = fetch(self._db, statement, (tier, first, last))
         return {row: (digest, session) for row, digest, session in rows}
 
     def expire(self, before_s: float) -> int:
         """Forget settled requests from before an instant; return how many."""
-        with transaction(self._db):
+        with self._usable(), transaction(self._db):
             self._db.execute("DELETE FROM requests WHERE settled AND at_s < ?", (before_s,))
             return self._db.changes()
 

@@ -25,6 +25,7 @@ class TimeForm(enum.Enum):
     """How a column stores an instant."""
 
     SECONDS = "seconds"
+    WHOLE_SECONDS = "whole seconds"
     MILLIS = "milliseconds"
     ISO = "ISO text"
 
@@ -33,6 +34,8 @@ class TimeForm(enum.Enum):
         match self:
             case TimeForm.SECONDS:
                 return at_s
+            case TimeForm.WHOLE_SECONDS:
+                return int(at_s)
             case TimeForm.MILLIS:
                 return int(at_s * 1000)
             case TimeForm.ISO:
@@ -42,7 +45,9 @@ class TimeForm(enum.Enum):
 def form_of(value: SQLValue, declared: str) -> TimeForm:
     """Guess a column's form from its newest value, or from its declared type where it has none."""
     if isinstance(value, int | float):
-        return TimeForm.MILLIS if abs(value) >= _MILLIS_FROM else TimeForm.SECONDS
+        if abs(value) >= _MILLIS_FROM:
+            return TimeForm.MILLIS
+        return TimeForm.WHOLE_SECONDS if isinstance(value, int) else TimeForm.SECONDS
     if isinstance(value, str):
         return TimeForm.ISO
     kind = declared.upper()

@@ -15,7 +15,7 @@ from storage.short_term import count_short, forget_short, purge_short, upsert_sh
 from storage.state import Recorded
 from storage.times import iso, iso_or_none
 
-_TIME_ROUNDING_S = 0.002  # a column of milliseconds or ISO text keeps no more
+_CLOCK_SET_BACK_S = 1.0
 
 
 class WriteUnits:
@@ -32,20 +32,21 @@ class WriteUnits:
         """The session of the row that the current unit wrote, where its table has no column for it."""
 
     def tick(self) -> float:
-        """The instant of the next write. Strictly growing, so that an intent's time names one row."""
-        self._last_s = max(self._clock(), self._last_s + 1e-6)
-        return self._last_s
+        """The instant of the next write: later than the last one, unless the clock was set back."""
+        now_s = self._clock()
+        if now_s <= self._last_s < now_s + _CLOCK_SET_BACK_S:
+            now_s = self._last_s + 1e-6
+        self._last_s = now_s
+        return now_s
 
     def row_at(self, tier: Tier, row: int) -> Row | None:
         """The row with this id as it is now."""
         return next(select_rows(self.db, self._schema, tier, "WHERE t.rowid = ?", (row,)), None)
 
     def happened(self, recorded: Recorded) -> bool:
-        """Whether the row that a request wrote, or was about to write, is there with its time and content."""
+        """Whether the row that a request wrote, or was about to write, is there with its author and text."""
         row = self.row_at(recorded.request.tier, recorded.row)
-        if row is None or row.digest != recorded.row_digest:
-            return False
-        return row.created_s is not None and abs(row.created_s - recorded.at_s) < _TIME_ROUNDING_S
+        return row is not None and row.content == recorded.row_digest
 
     def answered(self, recorded: Recorded) -> bool:
         """Whether a recorded request is to be answered with its first reply.

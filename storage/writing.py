@@ -5,6 +5,7 @@ Everything here runs in one thread at a time and knows nothing of actors.
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,6 +52,7 @@ class WritingStore:
         check_database_file(paths.database)
         paths.make_folders()
         self._clock = clock
+        self._identity = FileIdentity(paths.database)  # before it is opened: a replacement in between must be noticed
         try:
             with translated():
                 self._db = open_writer(paths.database)
@@ -61,8 +63,8 @@ class WritingStore:
         except StorageDamaged as damaged:
             raise ConfigurationError(f"{paths.database}: {damaged.detail} It was left untouched.") from damaged
         self._units = WriteUnits(self._db, self.schema, clock)
-        self._identity = FileIdentity(paths.database)
-        self._state = State(paths.state)
+        self._state = State(paths.state, first_start=paths.first_start)
+        paths.first_start = False
         self._index = Index(paths.index, writable=True)
         self._follower = Follower(self._db, self.schema, self._state, self._index)
         self.index_error: Exception | None = None
@@ -82,6 +84,11 @@ class WritingStore:
     def database_in_place(self) -> bool:
         """False when the database's path no longer names the file that is open."""
         return self._identity.unchanged
+
+    @property
+    def state_in_place(self) -> bool:
+        """False when state.db was removed or replaced; then a write with a request id is refused."""
+        return self._state.in_place
 
     # --- batches ---
 
@@ -105,11 +112,13 @@ class WritingStore:
         except RolledBack as rolled_back:
             if len(writes) == 1:
                 return [Outcome(error=as_answer(rolled_back.cause))]
-        return self._one_by_one(writes)
+        return self._one_by_one(writes, time.monotonic() + wait_s)
 
-    def _one_by_one(self, writes: Sequence[Write[Any]]) -> list[Outcome]:
+    def _one_by_one(self, writes: Sequence[Write[Any]], until: float) -> list[Outcome]:
         outcomes: list[Outcome] = []
         for write in writes:
+            if outcomes and time.monotonic() >= until:
+                break
             try:
                 outcomes += self._transact([write])
             except RolledBack as rolled_back:
@@ -126,6 +135,7 @@ class WritingStore:
         with translated():
             db.execute("BEGIN IMMEDIATE")
         try:
+            self._identity.require()  # again: the wait for the lock may have been long
             batch = Batch(self._units, self._state, writes)
             batch.run(limits.BATCH_S_MAX)
             try:
@@ -195,7 +205,8 @@ class WritingStore:
         except IndexFailure as failure:
             self.index_error = failure
             if failure.damaged:
-                self._index.remake()
+                with suppress(IndexFailure, OSError):  # the next look tries again
+                    self._index.remake()
             return False
         self.index_error = None
         return done
@@ -210,7 +221,8 @@ class WritingStore:
         Two readers may have found the same damage; and what one of them could not open may be there by now.
         """
         if broken == self._index.identity or not self._index.unchanged:
-            self._index.remake()
+            with suppress(IndexFailure, OSError):
+                self._index.remake()
         self.catch_up()
 
     def rows_to_index(self) -> int:

@@ -26,6 +26,7 @@ _DISCARD_WITHIN_S = 2
 _DISCARD_BYTES_MAX = 16 * limits.BODY_BYTES_MAX
 _MCP_PATH = "/mcp"
 _PARSE_ERROR = -32700
+_ONCE = (b"host", b"origin", b"x-agent-id", b"idempotency-key")
 
 
 class Front:
@@ -61,7 +62,7 @@ class Front:
         caller = Caller("mcp" if is_mcp else "rest", headers.get(b"x-agent-id"), headers.get(b"idempotency-key"))
         intake = _Intake(receive)
         try:
-            self._guard(headers)
+            self._guard(scope, headers)
             if is_mcp:
                 await self._serve_mcp(scope, headers, intake, send)
             else:
@@ -76,12 +77,16 @@ class Front:
             answer = await self._executor.refuse(caller, error.rejection)
             await _send_json(send, 400, _json_rpc_error(answer.body["error"]["detail"]))
 
-    def _guard(self, headers: dict[bytes, str]) -> None:
+    def _guard(self, scope: Scope, headers: dict[bytes, str]) -> None:
         """Refuse requests that a foreign page could have made through a browser on this host (DNS rebinding).
 
         Raises:
+            InvalidRequest: a header that says who calls, or from where, was sent twice.
             WrongHost, ForeignOrigin: its Host or Origin is not ours.
         """
+        names = [name for name, _ in scope["headers"]]
+        if twice := [name for name in _ONCE if names.count(name) > 1]:
+            raise InvalidRequest(f"{twice[0].decode()}: the header was sent more than once.")
         host = _without_port(headers.get(b"host", "").lower())
         if host not in self._hosts:
             raise WrongHost(f"The Host header {host[:80]!r} is not one of ours.")

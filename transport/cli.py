@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from storage import limits
 from storage.errors import ConfigurationError, Rejection
 from transport import settings
 from transport.operations import OPERATIONS, Operation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from storage.writing import WritingStore
 
 EX_UNAVAILABLE = 69
 EX_CONFIG = 78
@@ -69,7 +72,9 @@ def init(db: Path, agents: str) -> None:
     """Make a fresh database with some agents registered."""
     from storage.store import create_database
 
-    names = [name for part in agents.split(",") if (name := part.strip())]
+    names = list(dict.fromkeys(name for part in agents.split(",") if (name := part.strip())))
+    if not names or any(len(name) > limits.AGENT_CHARS_MAX for name in names):
+        raise click.UsageError(f"--agents takes ids of 1 to {limits.AGENT_CHARS_MAX} characters: a,b,c.")
     try:
         create_database(db, names)
     except ConfigurationError as error:
@@ -109,18 +114,26 @@ def reindex(db: Path) -> None:
         _fail(EX_CONFIG, str(error))
     except Rejection as refusal:
         _fail(EX_UNAVAILABLE, f"{refusal.detail} {refusal.hint}")
+    try:
+        _reindex(store)
+    finally:
+        store.close()
+        lock.release()
+
+
+def _reindex(store: "WritingStore") -> None:
     store.remake_index()
     total = store.rows_to_index()
     with click.progressbar(length=total, label="indexing", file=sys.stderr) as bar:
         done = 0
         while not store.catch_up(0.2):
+            if store.index_error is not None:
+                _fail(EX_UNAVAILABLE, f"the index cannot be written: {store.index_error}")
             followed = store.rows_indexed()
             bar.update(followed - done)
             done = followed
         bar.update(total - done)
     click.echo(f"indexed {store.rows_indexed()} rows")
-    store.close()
-    lock.release()
 
 
 @main.command()
@@ -163,7 +176,7 @@ def _add_operation(operation: Operation) -> None:
         if field.get("type") == "boolean":
             option = click.option(flag, name, is_flag=True, help=text)
         elif field.get("type") == "array":
-            option = click.option(flag, name, multiple=True, help=text + " May be repeated.")
+            option = click.option(flag, name, multiple=True, help=text + " a,b or repeated.")
         else:
             envvar = settings.AGENT_VARIABLE if name == "agent" else None
             option = click.option(flag, name, envvar=envvar, show_envvar=True, help=text)
@@ -180,7 +193,7 @@ def _add_operation(operation: Operation) -> None:
 def _utf8(value: Any) -> Any:
     """Arguments as they were typed: UTF-8, whatever the locale made Python think."""
     if isinstance(value, tuple):
-        return tuple(_utf8(item) for item in value)
+        return tuple(part for item in value for part in _utf8(item).split(",") if part)
     try:
         return os.fsencode(value).decode("utf-8") if isinstance(value, str) else value
     except UnicodeError:

@@ -1,11 +1,13 @@
 """A client of the running service for the command line. Standard library only: it starts in milliseconds."""
 
+import http.client
 import json
 import urllib.error
 import urllib.request
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from actors.errors import OutcomeUnknown
 from storage import limits
 from transport.operations import Operation
 
@@ -19,9 +21,35 @@ def call(url: str, operation: Operation, arguments: dict[str, Any]) -> tuple[int
         with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as response:  # noqa: S310 (the operator's own URL)
             return response.status, json.load(response)
     except urllib.error.HTTPError as error:
-        return error.code, json.load(error)
-    except OSError as error:
+        return error.code, _body_of(error, url)
+    except urllib.error.URLError as error:
+        if isinstance(error.reason, TimeoutError | ConnectionResetError | BrokenPipeError):
+            return 0, _unknown(operation, url, error)
         return 0, _unreachable(url, error)
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        return 0, _unknown(operation, url, error)
+
+
+def _body_of(error: urllib.error.HTTPError, url: str) -> dict[str, Any]:
+    try:
+        body: dict[str, Any] = json.load(error)
+    except ValueError:
+        return _unreachable(url, error)
+    return body
+
+
+def _unknown(operation: Operation, url: str, error: Exception) -> dict[str, Any]:
+    """The connection was made and broke: what was sent may have been done."""
+    if not operation.writes:
+        return _unreachable(url, error)
+    return {
+        "ok": False,
+        "error": {
+            "code": OutcomeUnknown.code,
+            "detail": f"The connection to {url} broke before the answer ({type(error).__name__}); it may be on disk.",
+            "hint": "Send it again with the same --request-id: it is never written twice. Without one, look first.",
+        },
+    }
 
 
 def _request(url: str, operation: Operation, arguments: dict[str, Any]) -> urllib.request.Request:
@@ -39,7 +67,7 @@ def _request(url: str, operation: Operation, arguments: dict[str, Any]) -> urlli
     return urllib.request.Request(f"{url}{path}?{query}", method=method)  # noqa: S310
 
 
-def _unreachable(url: str, error: OSError) -> dict[str, Any]:
+def _unreachable(url: str, error: Exception) -> dict[str, Any]:
     reason = getattr(error, "reason", error)
     return {
         "ok": False,

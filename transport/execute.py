@@ -6,7 +6,7 @@ log, `/v1/stats` and `/metrics` cannot disagree. Memory text is never logged.
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +16,10 @@ import trio
 from actors.errors import Internal, OutcomeUnknown
 from actors.mailbox import Envelope, State
 from actors.messages import IsRegistered, Message, WriteMessage
-from actors.stats import NO_AGENT, TRANSPORT, UNREGISTERED
+from actors.stats import NO_AGENT, TRANSPORT, UNKNOWN, UNREGISTERED
 from actors.system import System
 from actors.units import TIER_WRITTEN
+from storage import limits
 from storage.errors import InvalidRequest, Rejection
 from transport.operations import Operation
 from transport.rejections import RENDERINGS, AgentMismatch, body_of
@@ -26,7 +27,7 @@ from transport.rejections import RENDERINGS, AgentMismatch, body_of
 log = structlog.get_logger()
 
 _SHOWN_CHARS = 80
-_LABEL_WITHIN_S = 1.0
+_LABEL_WITHIN_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,7 @@ class Executor:
     def __init__(self, system: System) -> None:
         self._system = system
         self._stats = system.stats
+        self._seen_registered: set[str] = set()
 
     async def execute(self, operation: Operation, arguments: dict[str, Any], caller: Caller) -> Answer:
         """Answer one call. Never raises: a refusal and a failure are answers."""
@@ -71,24 +73,32 @@ class Executor:
         refusal: Rejection | None = None
         body: dict[str, Any] = {}
         try:
-            body = operation.render(await self._ask(operation, arguments, caller))
+            body = _rendered(operation, await self._ask(operation, arguments, caller))
         except Rejection as rejection:
             refusal = rejection
+        except trio.Cancelled:
+            self._observe("abandoned", operation, agent, caller, began)
+            raise
         except Exception:
             log.exception("operation_failed", operation=operation.name, transport=caller.transport)
             refusal = Internal()
+        if refusal is not None:
+            self._stats.observe(operation.name, caller.transport, time.perf_counter() - began)
+            return await self._refused(operation.name, agent, caller.transport, refusal)
+        self._observe("answered", operation, agent, caller, began)
+        return Answer(operation.status, body)
+
+    def _observe(self, event: str, operation: Operation, agent: object, caller: Caller, began: float) -> None:
+        """The one counter and the one log line of a call that was not refused."""
         seconds = time.perf_counter() - began
         self._stats.observe(operation.name, caller.transport, seconds)
-        if refusal is not None:
-            return await self._refused(operation.name, agent, caller.transport, refusal)
         log.info(
-            "answered",
+            event,
             operation=operation.name,
             transport=caller.transport,
             agent=_shown(agent),
             ms=round(seconds * 1000, 2),
         )
-        return Answer(operation.status, body)
 
     async def refuse(self, caller: Caller, rejection: Rejection) -> Answer:
         """Answer a call that was refused before there was an operation: the same log line and counter."""
@@ -111,12 +121,17 @@ class Executor:
         """The counter's label: a registered id, or one label for all others, so that labels stay few."""
         if not isinstance(agent, str) or not agent:
             return NO_AGENT
+        if agent in self._seen_registered:
+            return agent
+        if len(agent) > limits.AGENT_CHARS_MAX or agent != _shown(agent, limits.AGENT_CHARS_MAX):
+            return UNREGISTERED
         with trio.move_on_after(_LABEL_WITHIN_S):
-            try:
-                return agent if await self._system.ask(IsRegistered(agent=agent)) else UNREGISTERED
-            except Rejection:
-                pass
-        return UNREGISTERED
+            with suppress(Rejection):
+                if not await self._system.ask(IsRegistered(agent=agent)):
+                    return UNREGISTERED
+                self._seen_registered.add(agent)
+                return agent
+        return UNKNOWN
 
     async def _ask(self, operation: Operation, arguments: dict[str, Any], caller: Caller) -> Any:
         tier = TIER_WRITTEN.get(operation.message)
@@ -179,7 +194,22 @@ def _message(operation: Operation, arguments: dict[str, Any], caller: Caller) ->
     return operation.parse(arguments)
 
 
-def _shown(agent: object) -> str | None:
+def _rendered(operation: Operation, reply: Any) -> dict[str, Any]:
+    """A reply as JSON.
+
+    Raises:
+        OutcomeUnknown: a bug of ours, after the write that it answers.
+    """
+    try:
+        return operation.render(reply)
+    except Exception as error:
+        if not operation.writes:
+            raise
+        log.exception("operation_failed", operation=operation.name)
+        raise OutcomeUnknown("The write was done, and a bug of ours kept its answer back.") from error
+
+
+def _shown(agent: object, chars: int = _SHOWN_CHARS) -> str | None:
     if not isinstance(agent, str):
         return None
-    return agent[:_SHOWN_CHARS].encode("utf-8", "replace").decode()
+    return agent[:chars].encode("utf-8", "replace").decode()

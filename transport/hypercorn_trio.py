@@ -1,14 +1,17 @@
-"""Hypercorn on Trio, with the end of a connection mended."""
+"""Hypercorn on Trio, with the end of a connection mended, also the end by an error."""
 
 from typing import Any
 
 import hypercorn.trio.run
+import structlog
 import trio
 from hypercorn.events import Closed, Event, RawData, Updated
 from hypercorn.trio import serve
 from hypercorn.trio.tcp_server import TCPServer
 
 __all__ = ["serve"]
+
+log = structlog.get_logger()
 
 
 class _Connection(TCPServer):
@@ -23,6 +26,17 @@ class _Connection(TCPServer):
 
     _reading: trio.CancelScope | None = None
     _over = False
+
+    async def run(self) -> None:
+        """Serve one connection. What one client sends may end its connection and never the process.
+
+        Three malformed requests raised out of Hypercorn's protocols (a WebSocket's sub-protocol and an HTTP/2 path that
+        are no ASCII, an HTTP/2 frame after the answer), and with them ended every other connection.
+        """
+        try:
+            await super().run()
+        except Exception as error:
+            log.warning("connection_failed", reason=type(_innermost(error)).__name__)
 
     async def _read_data(self) -> None:
         with trio.CancelScope() as self._reading:
@@ -54,6 +68,10 @@ class _Connection(TCPServer):
     def _stop_reading(self) -> None:
         if self._reading is not None:
             self._reading.cancel()
+
+
+def _innermost(error: BaseException) -> BaseException:
+    return _innermost(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
 
 
 _patched: Any = hypercorn.trio.run

@@ -213,4 +213,4 @@ BY_NAME = {operation.name: operation for operation in OPERATIONS}
 
 def compact(body: dict[str, Any]) -> str:
     """JSON without spaces, in characters rather than escapes."""
-    return json.dumps(body, ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":"))

@@ -15,6 +15,7 @@ from werkzeug.exceptions import (
     MethodNotAllowed as WerkzeugMethodNotAllowed,
 )
 
+from actors.errors import Internal
 from actors.system import System
 from storage import limits
 from storage.errors import InvalidRequest, Rejection, TooLarge
@@ -25,6 +26,8 @@ from transport.operations import OPERATIONS, Operation, compact
 from transport.rejections import MethodNotAllowed, UnknownRoute, UnsupportedMediaType
 
 _JSON = "application/json"
+_SERVER_ERROR = 500
+_SHOWN_CHARS = 80
 
 
 def create_rest(system: System, executor: Executor) -> QuartTrio:
@@ -135,7 +138,9 @@ def _rejection_of(error: HTTPException) -> Rejection:
     if isinstance(error, WerkzeugMethodNotAllowed):
         return MethodNotAllowed(f"{request.method} is not allowed here.")
     if isinstance(error, NotFound):
-        return UnknownRoute("There is nothing at this path.")
+        return UnknownRoute(f"There is nothing at {request.method} {request.path[:_SHOWN_CHARS]}.")
+    if (error.code or _SERVER_ERROR) >= _SERVER_ERROR:
+        return Internal("A bug of ours stopped the request; the log has the traceback.")
     return InvalidRequest(f"The request cannot be read ({error.name}).")
 
 

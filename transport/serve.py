@@ -105,6 +105,7 @@ def _database(config: Settings) -> tuple[Path, bool, bool]:
 
 async def _main(config: Settings) -> int:
     host, port = settings.address_of(config.bind)
+    _listen(host, port).close()  # a taken address is told before anything is opened
     path, demo, made = _database(config)
     system = System(Paths(path), Stats(demo=demo), refuse_unregistered_reads=config.refuse_unregistered_reads)
     stop = trio.Event()

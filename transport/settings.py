@@ -28,7 +28,10 @@ _LOOPBACK_NAMES = {"localhost": "127.0.0.1"}
 
 def _split(value: object) -> object:
     """Names as the environment holds them: a,b."""
-    return [part for item in value.split(",") if (part := item.strip())] if isinstance(value, str) else value
+    items = [value] if isinstance(value, str) else value
+    if not isinstance(items, list | tuple):
+        return value
+    return [part for item in items for piece in str(item).split(",") if (part := piece.strip())]
 
 
 class Settings(BaseSettings):

@@ -82,6 +82,15 @@ class Filters:
             found.append(("(d.expires_s IS NULL OR d.expires_s > ?)", self.live_at_s))
         return "".join(f" AND {text}" for text, _ in found), [value for _, value in found]
 
+    def admits(self, document: Document) -> bool:
+        """Whether a document that was not asked for may stand beside those that were; it knows no topics and tags."""
+        if self.topic is not None or self.tags or (self.agent is not None and document.agent != self.agent):
+            return False
+        if self.since_s is None and self.until_s is None:
+            return True
+        at_s = document.created_s
+        return at_s is not None and (self.since_s or at_s) <= at_s <= (self.until_s or at_s)
+
     def parts(self) -> list["Filters"]:
         """The filters one by one: each can be counted and listed by an index of its own."""
         parts = [Filters(tags=(tag,)) for tag in self.tags]

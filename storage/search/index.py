@@ -29,7 +29,7 @@ BEFORE_ALL_ROWS = -(2**63)
 Identity = tuple[int, int]
 """Device and inode: which file of the path's history is meant."""
 
-_READER_BUSY_MS = 1_000
+_BUSY_MS = 1_000
 _NUMBERS_CACHED = 10_000
 # Every character but white space belongs to a token: storage/search/text.py has decided already.
 _TOKENIZE = "unicode61 remove_diacritics 0 categories ''L* M* N* P* S* Co''"
@@ -68,6 +68,8 @@ def _failures() -> Iterator[None]:
         yield
     except apsw.InterruptError:
         raise
+    except OSError as error:
+        raise IndexFailure(apsw.CantOpenError(str(error))) from error
     except apsw.Error as error:
         raise IndexFailure(error) from error
 
@@ -87,13 +89,16 @@ class Index:
         self.path = path
         self.rebuilt = False
         self._numbers: dict[str, int] = {}
+        self._identity = FileIdentity(path)  # before it is opened: a file put there in between must be noticed
         with _failures():
             self._db = self._open_or_remake() if writable else _open_reader(path)
-        self._identity = FileIdentity(path)
+        if self.rebuilt or (writable and self._identity.opened is None):
+            self._identity = FileIdentity(path)
 
     def _open_or_remake(self) -> apsw.Connection:
         with suppress(apsw.Error):
             db = open_own(self.path, durable=False)
+            db.set_busy_timeout(_BUSY_MS)
             with suppress(apsw.Error):
                 if fetch(db, "SELECT value FROM meta WHERE name = 'format'") == [(FORMAT,)]:
                     return db
@@ -101,6 +106,7 @@ class Index:
         return self._remake()
 
     def _remake(self) -> apsw.Connection:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
         for suffix in ("", "-wal", "-shm"):
             self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
         db = open_own(self.path, durable=False)
@@ -168,12 +174,12 @@ class Index:
 
     def _put(self, row: Row) -> None:
         digest = row.digest
-        known = self._known(row.tier, row.row)
+        known = self.digest_of(row.tier, row.row)
         if known is not None:
             if known == digest:
                 return
             self._drop(row.tier, row.row)
-        terms = analyse(f"{row.searchable}\n{row.agent}")
+        terms = analyse(*row.parts)
         tags = array("I", {self._name(tag) for tag in row.tags})
         db = self._db
         db.execute(
@@ -242,17 +248,18 @@ class Index:
         """False from a rebuild's beginning to its end."""
         return bool(self._ask("SELECT 1 FROM meta WHERE name = 'complete'"))
 
-    def _known(self, tier: Tier, row: int) -> int | None:
+    def digest_of(self, tier: Tier, row: int) -> int | None:
+        """The digest of a document; None where the index has none of the row."""
         found = self._ask(f"SELECT digest FROM {tier}_documents WHERE row = ?", (row,))
         return int(found[0][0]) if found else None
 
     def current(self, row: Row) -> bool:
         """Whether the index knows this row with just this content."""
-        return self._known(row.tier, row.row) == row.digest
+        return self.digest_of(row.tier, row.row) == row.digest
 
-    def rows_between(self, tier: Tier, first: int, last: int) -> dict[int, int]:
-        """The digests of the documents from one row id to another, both included, by row id."""
-        return dict(self._ask(f"SELECT row, digest FROM {tier}_documents WHERE row BETWEEN ? AND ?", (first, last)))
+    def rows_after(self, tier: Tier, before: int, last: int) -> dict[int, int]:
+        """The digests of the documents after one row id up to another, by row id."""
+        return dict(self._ask(f"SELECT row, digest FROM {tier}_documents WHERE row > ? AND row <= ?", (before, last)))
 
     def holds(self, tier: Tier, row: int, term: str) -> bool:
         """Whether a row is found by a term."""
@@ -311,21 +318,21 @@ class Index:
         )
         return [term for (term,) in found]
 
-    def best(self, tier: Tier, expression: str, filters: Filters, at_most: int) -> list[tuple[float, Document]]:
-        """(bm25, document) of the best documents that satisfy an FTS5 expression and the filters, best first.
+    def best(self, tier: Tier, expression: str, filters: Filters, at_most: int) -> list[Document]:
+        """The best documents by bm25() that satisfy an FTS5 expression and the filters, best first.
 
         bm25() costs 0.7 µs for each posting of the expression: bound those.
         """
         where, bindings = filters.conditions(tier)
         join = f"JOIN {tier}_documents AS d ON d.row = {tier}_fts.rowid" if where else ""
         found = self._ask(
-            f"SELECT best.score, {DOCUMENT} FROM ("
-            f"SELECT -bm25({tier}_fts) AS score, {tier}_fts.rowid AS row FROM {tier}_fts {join} "
+            f"SELECT {DOCUMENT} FROM ("
+            f"SELECT bm25({tier}_fts) AS score, {tier}_fts.rowid AS row FROM {tier}_fts {join} "
             f"WHERE {tier}_fts MATCH ?{where} ORDER BY bm25({tier}_fts), {tier}_fts.rowid DESC LIMIT ?"
-            f") AS best JOIN {tier}_documents AS d ON d.row = best.row ORDER BY best.score DESC, best.row DESC",
+            f") AS best JOIN {tier}_documents AS d ON d.row = best.row ORDER BY best.score, best.row DESC",
             (expression, *bindings, at_most),
         )
-        return [(score, document_of(tier, columns)) for score, *columns in found]
+        return [document_of(tier, columns) for columns in found]
 
     def newest(self, tier: Tier, expression: str, filters: Filters, at_most: int) -> list[Document]:
         """The newest documents that satisfy an FTS5 expression and the filters, without scoring any."""
@@ -376,7 +383,7 @@ class Index:
 
 def _open_reader(path: Path) -> apsw.Connection:
     db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
-    db.set_busy_timeout(_READER_BUSY_MS)
+    db.set_busy_timeout(_BUSY_MS)
     for tier in SEARCHED:
         db.execute(f"CREATE VIRTUAL TABLE temp.{tier}_terms USING fts5vocab(main, {tier}_fts, row)")
     return db

@@ -5,6 +5,7 @@ a budget of postings; the others count when the candidates are ranked, from the 
 """
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -65,22 +66,6 @@ class Plan:
     within_budget: bool
     """False where even the rarest term has more postings than the budget: then newest postings stand for all."""
 
-    def idf(self, term: str) -> float:
-        """How telling a term is, as FTS5's bm25() has it."""
-        frequency = self.frequencies[term]
-        others = max(self.documents - frequency, 0)  # a term may have been counted after the documents were
-        return max(math.log((others + 0.5) / (frequency + 0.5)), _IDF_MIN)
-
-    @cached_property
-    def weights(self) -> dict[int, float]:
-        """The idf of each term that occurs, by its hash."""
-        return {hashed(term): self.idf(term) for term in self.frequencies if self.frequencies[term]}
-
-    @cached_property
-    def dropped_weights(self) -> dict[int, float]:
-        """The idf of each term that occurs and is not kept, by its hash."""
-        return {hashed(term): self.idf(term) for term in self.dropped}
-
     @cached_property
     def dropped(self) -> tuple[str, ...]:
         """The terms that occur and are not kept, rarest first."""
@@ -122,15 +107,36 @@ class Plan:
             satisfied += any(alternative <= held for alternative in alternatives)
         return satisfied / (len(self._simple) + len(self._compound))
 
-    @cached_property
-    def asked(self) -> frozenset[int]:
-        """The hashes of all terms of the question that occur."""
-        return frozenset(self.weights)
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """How telling each term of a question is, over all the tiers that are asked: their rows compete."""
+
+    idf: dict[int, float]
+    """By the hash of each term that occurs, as FTS5's bm25() has it."""
+    average_length: float
+
+
+def weigh(plans: Sequence[Plan]) -> Weights:
+    """The weights of the plans of one question."""
+    documents = sum(plan.documents for plan in plans)
+    length = sum(plan.documents * plan.average_length for plan in plans)
+    frequencies: Counter[str] = Counter()
+    for plan in plans:
+        frequencies.update(plan.frequencies)
+    idf = {hashed(term): _idf(frequency, documents) for term, frequency in frequencies.items() if frequency}
+    return Weights(idf, length / documents if documents else 1.0)
+
+
+def _idf(frequency: int, documents: int) -> float:
+    others = max(documents - frequency, 0)  # a term may have been counted after the documents were
+    return max(math.log((others + 0.5) / (frequency + 0.5)), _IDF_MIN)
 
 
 def plan(index: Index, tier: Tier, frequencies: Frequencies, units: Sequence[Unit], budget: int) -> Plan:
     """Choose the rarest terms of a question up to a budget of postings, and one at least."""
     documents, average_length = index.size(tier)
+    units = units[: limits.QUERY_TERMS_MAX]
     terms = list(dict.fromkeys(term for unit in units for term in sorted(unit.terms)))[: limits.QUERY_TERMS_MAX]
     known = frequencies.of(terms, documents)
     asked = tuple(_with_prefixes(index, tier, unit, known) for unit in units)

@@ -7,9 +7,9 @@ from itertools import pairwise
 from typing import Final
 
 from storage.records import Tier
-from storage.search.documents import Document
+from storage.search.documents import Document, Filters
 from storage.search.index import Index
-from storage.search.plan import Plan
+from storage.search.plan import Plan, Weights
 
 K1: Final = 1.2
 B: Final = 0.75
@@ -42,33 +42,23 @@ class Candidate:
         return sum(self.parts.values())
 
 
-def of_postings(plan: Plan, found: Iterable[tuple[float, Document]]) -> list[Candidate]:
-    """Candidates that bm25() has scored by the kept terms; what they hold of the others is added."""
-    candidates = []
-    for bm25, document in found:
-        held = plan.asked.intersection(document.terms)
-        rest = _bm25_of_set(plan, plan.dropped_weights, held, document.length)
-        candidates.append(Candidate(document, bm25 + rest, plan.share(held)))
-    return candidates
+def score(plan: Plan, weights: Weights, documents: Iterable[Document], *, certain: bool) -> list[Candidate]:
+    """Candidates by BM25 over their own sets of terms; documents that hold none of the question's are left out.
 
-
-def of_sets(plan: Plan, documents: Iterable[Document]) -> list[Candidate]:
-    """Candidates scored from their own sets of terms; those that hold none are left out."""
+    Each term counts once: how often it is repeated says little in memories of a few sentences (bench-recall: BEAM
+    .438 so against .414, LoCoMo .755 against .760, Chinese .446 against .436).
+    """
+    asked = frozenset(weights.idf)
     candidates = []
     for document in documents:
-        if held := plan.asked.intersection(document.terms):
-            bm25 = _bm25_of_set(plan, plan.weights, held, document.length)
-            candidates.append(Candidate(document, bm25, plan.share(held), certain=False))
+        if held := asked.intersection(document.terms):
+            norm = (K1 + 1) / (1 + K1 * (1 - B + B * document.length / weights.average_length))
+            bm25 = norm * sum(weights.idf[term] for term in held)
+            candidates.append(Candidate(document, bm25, plan.share(held), certain=certain))
     return candidates
 
 
-def _bm25_of_set(plan: Plan, weights: dict[int, float], held: frozenset[int], length: int) -> float:
-    """BM25 with each term counted once."""
-    norm = (K1 + 1) / (1 + K1 * (1 - B + B * length / plan.average_length))
-    return norm * sum(weights[term] for term in held if term in weights)
-
-
-def rank(index: Index, candidates: Sequence[Candidate], named: frozenset[int]) -> list[Candidate]:
+def rank(index: Index, candidates: Sequence[Candidate], named: frozenset[int], filters: Filters) -> list[Candidate]:
     """The candidates and their neighbours, best first; the newer first where they are equal.
 
     `named` are the authors that the question names. A candidate that satisfies none of the question's units (it holds
@@ -78,7 +68,7 @@ def rank(index: Index, candidates: Sequence[Candidate], named: frozenset[int]) -
     for candidate in ranked.values():
         candidate.parts["bm25"] = candidate.bm25
         candidate.parts["share"] = SHARE * candidate.share * candidate.bm25
-    _lift_neighbours(index, ranked)
+    _lift_neighbours(index, ranked, filters)
     best: dict[tuple[Tier, int], float] = defaultdict(float)
     for candidate in ranked.values():
         if candidate.document.agent in named:
@@ -98,7 +88,7 @@ def _order(candidate: Candidate) -> tuple[float, float, int]:
     return round(candidate.score, 9), candidate.document.created_s or 0.0, candidate.document.row
 
 
-def _lift_neighbours(index: Index, ranked: dict[tuple[Tier, int], Candidate]) -> None:
+def _lift_neighbours(index: Index, ranked: dict[tuple[Tier, int], Candidate], filters: Filters) -> None:
     """Give the rows before and after each candidate in its session a part of its score."""
     hits = [candidate for candidate in ranked.values() if candidate.document.session is not None]
     sessions = {(candidate.document.tier, candidate.document.session) for candidate in hits}
@@ -113,5 +103,8 @@ def _lift_neighbours(index: Index, ranked: dict[tuple[Tier, int], Candidate]) ->
     for candidate in hits:
         lift = LIFT * (candidate.bm25 + candidate.parts["share"])
         for document in neighbours.get((candidate.document.tier, candidate.document.row), ()):
-            near = ranked.setdefault((document.tier, document.row), Candidate(document))
+            key = (document.tier, document.row)
+            if key not in ranked and not filters.admits(document):
+                continue
+            near = ranked.setdefault(key, Candidate(document))
             near.parts["lift"] = near.parts.get("lift", 0.0) + lift

@@ -1,6 +1,6 @@
 """From a question to ranked documents: the plan, the candidates of each tier, the ranking."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -9,7 +9,7 @@ from storage.records import Tier
 from storage.search import ranking
 from storage.search.documents import Document, Filters
 from storage.search.index import Index
-from storage.search.plan import Frequencies, Plan, plan
+from storage.search.plan import Frequencies, Plan, Weights, plan, weigh
 from storage.search.ranking import Candidate
 from storage.search.text import Unit, analyse, match_all, match_any
 
@@ -31,43 +31,46 @@ class Searcher:
         if not units or not tiers:
             return []
         budget = limits.POSTINGS_BUDGET // len(tiers)
-        candidates: list[Candidate] = []
-        for tier in tiers:
-            known = self._frequencies.setdefault(tier, Frequencies(self.index, tier))
-            candidates += self._of_tier(plan(self.index, tier, known, units, budget), filters)
-        return ranking.rank(self.index, candidates, self._named(question))
+        plans = [plan(self.index, tier, self._frequencies_of(tier), units, budget) for tier in tiers]
+        weights = weigh(plans)
+        candidates = [candidate for asked in plans for candidate in self._of_tier(asked, weights, filters)]
+        return ranking.rank(self.index, candidates, self._named(question), filters)
 
-    def _of_tier(self, asked: Plan, filters: Filters) -> list[Candidate]:
+    def _frequencies_of(self, tier: Tier) -> Frequencies:
+        return self._frequencies.setdefault(tier, Frequencies(self.index, tier))
+
+    def _of_tier(self, asked: Plan, weights: Weights, filters: Filters) -> list[Candidate]:
         if not asked.kept:
             return []
         narrow = self._narrowest(asked.tier, filters)
         if narrow is not None and narrow[0] <= limits.NARROW_ROWS_MAX:
             documents = self.index.filtered(asked.tier, narrow[1], filters, limits.NARROW_ROWS_MAX)
-            return _pool(ranking.of_sets(asked, documents))
-        found = self._of_postings(asked, filters) if asked.within_budget else []
-        return found if not asked.dropped and asked.within_budget else _union(found, self._of_sets(asked, filters))
+            return _pool(ranking.score(asked, weights, documents, certain=False))
+        found: list[Candidate] = []
+        if asked.within_budget:
+            best = self.index.best(asked.tier, match_any(asked.kept), filters, limits.POOL_ROWS)
+            found = ranking.score(asked, weights, best, certain=True)
+            if not asked.dropped:
+                return found
+        together = ranking.score(asked, weights, self._together(asked, filters), certain=False)
+        return _union(found, _pool(together))
 
     def _narrowest(self, tier: Tier, filters: Filters) -> tuple[int, Filters] | None:
         """The filter that leaves the fewest rows, and how many (counted up to limits.NARROW_ROWS_MAX + 1)."""
         counted = [(self.index.left_by(tier, part, limits.NARROW_ROWS_MAX + 1), part) for part in filters.parts()]
         return min(counted, key=lambda pair: pair[0], default=None)
 
-    def _of_postings(self, asked: Plan, filters: Filters) -> list[Candidate]:
-        best = self.index.best(asked.tier, match_any(asked.kept), filters, limits.POOL_ROWS)
-        return ranking.of_postings(asked, best)
-
-    def _of_sets(self, asked: Plan, filters: Filters) -> list[Candidate]:
+    def _together(self, asked: Plan, filters: Filters) -> Iterable[Document]:
         """What the rare terms alone would miss: the newest rows that hold several of the question's terms together.
 
-        An intersection costs no bm25(), and ends where enough rows are found: all terms together; the rarest with any
-        of the next; the second rarest with any of those after it; and so on.
+        An intersection costs no bm25(), and ends where enough rows are found: the rarest terms together; the rarest
+        with any of the next; the second rarest with any of those after it; and so on.
         """
-        terms = asked.telling
         documents: dict[int, Document] = {}
-        for expression in _intersections(terms):
+        for expression in _intersections(asked.telling):
             for document in self.index.newest(asked.tier, expression, filters, _NEWEST):
                 documents[document.row] = document
-        return _pool(ranking.of_sets(asked, documents.values()))
+        return documents.values()
 
     def _named(self, question: str) -> frozenset[int]:
         """The authors whose names stand in a question."""

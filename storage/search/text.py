@@ -73,15 +73,19 @@ class Unit:
         return any(alternative <= terms for alternative in self.alternatives)
 
 
-def analyse(text: str) -> list[str]:
-    """The terms of a text, chunk by chunk, with repetitions.
+def analyse(*parts: str) -> list[str]:
+    """The terms of a text in one or several parts, chunk by chunk, with repetitions.
 
-    Only a short text keeps its stop words: a question of nothing else (`or`, `to be or not to be`) finds it by them.
+    A part keeps its stop words where it is short or has no other words: a question of nothing else (`or`, `to be or
+    not to be`) finds it by them.
     """
-    chunks = [_analyse_chunk(chunk) for chunk in _CHUNK.findall(_folded(text))]
-    terms = [term for chunk in chunks for term in chunk.terms]
-    if len(chunks) <= limits.STOP_WORDS_KEPT_UP_TO or not terms:
-        terms += [word for chunk in chunks for word in chunk.stop_words]
+    terms: list[str] = []
+    for part in parts:
+        chunks = [_analyse_chunk(chunk) for chunk in _CHUNK.findall(_folded(part))]
+        found = [term for chunk in chunks for term in chunk.terms]
+        terms += found
+        if len(chunks) <= limits.STOP_WORDS_KEPT_UP_TO or not found:
+            terms += [word for chunk in chunks for word in chunk.stop_words]
     return terms
 
 
@@ -112,7 +116,7 @@ def _folded(text: str) -> str:
 
     Diacritics are those of Latin, Greek and Cyrillic; marks of other scripts (kana's voicing) are parts of letters.
     """
-    text = text.replace("\x00", "")
+    text = text.replace("\x00", "").replace("\u00ad", "")
     if not text.isascii():
         decomposed = unicodedata.normalize("NFD", unicodedata.normalize("NFKC", text))
         text = unicodedata.normalize("NFC", _DIACRITIC.sub("", decomposed))
@@ -136,15 +140,15 @@ def _analyse_chunk(chunk: str) -> _Chunk:
             continue
         parts = (word,) if word.islower() or word.isdigit() else tuple(_CAMEL.split(word))
         if len(parts) > 1:
-            wholes.append(_clipped(word.lower()))
+            wholes.append(_stem(word.casefold()))
         for part in parts:
-            low = part.lower()
+            low = part.casefold()
             if low in STOP_WORDS:
                 stop_words.append(low)
             else:
                 words.append(_stem(low))
     if not chunk.isalnum():
-        wholes += [*_SYMBOL_NAME.findall(chunk.lower()), *_joined(chunk)]
+        wholes += [*_SYMBOL_NAME.findall(chunk.casefold()), *_joined(chunk)]
     terms = (*pairs, *singles, *words, *wholes)
     return _Chunk(terms, tuple(pairs), tuple(words), tuple(wholes), tuple(stop_words))
 
@@ -168,7 +172,7 @@ def _joined(chunk: str) -> list[str]:
     return [
         joined
         for found in _JOINED.findall(chunk)
-        if len(found) <= _TERM_CHARS_MAX and not (joined := found.lower()).isalnum()
+        if len(found) <= _TERM_CHARS_MAX and not (joined := found.casefold()).isalnum()
     ]
 
 

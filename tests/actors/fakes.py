@@ -21,6 +21,7 @@ class FakeWritingStore:
     journal_mode = "wal"
     index_error = None
     database_in_place = True
+    state_in_place = True
 
     def __init__(self) -> None:
         self.batches: list[int] = []

@@ -1,5 +1,6 @@
 """The actors together, over a real store, on the real clock."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from actors.system import System
 from storage.errors import ConfigurationError, Interrupted, InvalidRequest, NotFound, StorageUnavailable, UnknownAgent
 from storage.paths import Paths
 from storage.reading import ReadingStore
-from tests.support import rows
+from tests.support import foreign_lock, rows
 
 
 @pytest.fixture
@@ -185,3 +186,51 @@ async def test_stopping_drains_what_was_accepted(system: System, database: Path)
             nursery.start_soon(write, n)
         await trio.testing.wait_all_tasks_blocked()
     assert len(replies) == len(rows(database, "SELECT 1 FROM memory_longterm")) == 20
+
+
+async def test_rows_left_out_as_stale_are_said(system: System, database: Path) -> None:
+    """The writer waits for a foreign lock and cannot look at the changed row: no empty answer without a word."""
+    async with system.running():
+        await system.ask(RememberLong(agent="mira", fact="the only zebra"))
+        rows(database, "UPDATE memory_longterm SET fact = 'the only zebra, edited' WHERE id = 1")
+        async with trio.open_nursery() as nursery:
+            with foreign_lock(database):
+                nursery.start_soon(system.ask, RememberLong(agent="mira", fact="waits"))
+                await trio.sleep(0.1)
+                found = await system.ask(Recall(agent="sol", q="zebra"))
+        assert found.results or "index_behind" in found.degraded_reasons
+        with trio.fail_after(10):
+            while not (found := await system.ask(Recall(agent="sol", q="zebra"))).results:
+                assert "index_behind" in found.degraded_reasons
+        assert found.results[0].text.endswith("edited")
+
+
+async def test_one_row_that_is_left_of_many_deleted_ones_is_found(system: System, database: Path) -> None:
+    async with system.running():
+        await system.ask(RememberLong(agent="mira", fact="zebra zero, the one that stays"))
+        async with trio.open_nursery() as nursery:
+            for n in range(300):
+                nursery.start_soon(system.ask, RememberLong(agent="mira", fact=f"zebra number {n}"))
+        rows(database, "DELETE FROM memory_longterm WHERE id > 1")
+        found = await system.ask(Recall(agent="sol", q="zebra"))
+        assert found.results or "index_behind" in found.degraded_reasons
+        with trio.fail_after(10):
+            while not (found := await system.ask(Recall(agent="sol", q="zebra"))).results:
+                await trio.sleep(0.05)
+        assert [memory.id for memory in found.results] == ["long:1"]
+
+
+async def test_a_deleted_cache_folder_is_mended_while_serving(system: System, database: Path) -> None:
+    async with system.running():
+        await system.ask(RememberLong(agent="mira", fact="the zebra sleeps"))
+        shutil.rmtree(Paths(database).cache)
+        with trio.fail_after(10):
+            while True:
+                try:
+                    found = await system.ask(Recall(agent="sol", q="zebra"))
+                except StorageUnavailable:
+                    continue
+                if found.results:
+                    break
+                assert len(found.degraded_reasons) > 1
+        assert (await system.ask(RememberLong(agent="mira", fact="another"))).degraded_reasons == ()

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import apsw
 
+from storage import rows
 from storage.records import Tier
-from storage.rows import select_rows
 from storage.schema import introspect
 from storage.search import text
 
@@ -59,7 +59,9 @@ def _fingerprint(source: apsw.Connection) -> str:
     highest = [
         source.execute(f"SELECT max(id), count(*) FROM {table}").get for table in ("memory_longterm", "memory_episodic")
     ]
-    return hashlib.sha256((inspect.getsource(text) + json.dumps(highest)).encode()).hexdigest()
+    return hashlib.sha256(
+        (inspect.getsource(text) + inspect.getsource(rows) + json.dumps(highest)).encode()
+    ).hexdigest()
 
 
 def _is_made_from(path: Path, fingerprint: str) -> bool:
@@ -85,8 +87,8 @@ def _rows(source: apsw.Connection, database: Path) -> Iterator[tuple[int, list[s
     """What the service indexes of each row, and the row's number in the one table."""
     schema = introspect(source, database)
     for parity, tier in enumerate(TIERS):
-        for row in select_rows(source, schema, tier, "ORDER BY t.rowid"):
-            yield 2 * row.row + parity, text.analyse(f"{row.searchable}\n{row.agent}")
+        for row in rows.select_rows(source, schema, tier, "ORDER BY t.rowid"):
+            yield 2 * row.row + parity, text.analyse(*row.parts)
 
 
 def _id_of(number: int) -> str:

@@ -44,7 +44,7 @@ WITHOUT = {
     "no share of terms": ("SHARE", 0),
     "no budget": ("POSTINGS_BUDGET", 10**9),
 }
-"""The ablation: the constant of storage/search/ that is set, and to what, for each rule that is left out in turn."""
+"""The ablation: the constant of storage/ that is set, and to what, for each rule that is left out in turn."""
 
 Ranking = dict[str, list[str]]
 """The ids found for each question, best first."""
@@ -139,7 +139,7 @@ def baseline(questions: QuestionSet) -> tuple[Ranking, dict[str, float]]:
 def left_out(rule: str) -> Iterator[bool]:
     """Leave one rule out, wherever its constant was imported to; False where this code has no such constant."""
     constant, value = WITHOUT[rule]
-    loaded = [module for name, module in sys.modules.items() if name.startswith("storage.search.")]
+    loaded = [module for name, module in sys.modules.items() if name.startswith("storage.")]
     kept = {module: getattr(module, constant) for module in loaded if hasattr(module, constant)}
     for module in kept:
         setattr(module, constant, value)

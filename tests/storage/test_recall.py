@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from storage.errors import Forbidden, InvalidRequest, NotFound, UnknownAgent
 from storage.paths import Paths
 from storage.reading import ReadingStore
+from storage.rows import Row
 from storage.schema import create_fresh
 from storage.search.text import match_all, match_any, units_of
 from storage.writing import WritingStore
@@ -176,6 +177,44 @@ def test_a_utf16_database_is_read_as_it_is(tmp_path: Path) -> None:
     assert ask(reading, "Müller")[0].text == "das Müller-Zebra 斑马"
     reading.close()
     store.close()
+
+
+def test_numbers_that_json_cannot_hold_are_shown_as_text(
+    store: WritingStore, reading: ReadingStore, paths: Paths
+) -> None:
+    rows(paths.database, "INSERT INTO memory_longterm(agent, fact, confidence) VALUES ('sol', 'zebra', 9e999)")
+    store.catch_up()
+    assert ask(reading, "zebra")[0].confidence == "inf"
+
+
+def test_the_first_author_of_a_sentence_is_the_oldest_and_the_others_are_named(
+    store: WritingStore, reading: ReadingStore, paths: Paths
+) -> None:
+    """A row without a readable time is no older than one with it."""
+    insert = "INSERT INTO memory_longterm(agent, fact, created_at) VALUES (?, 'the zebra sleeps', ?)"
+    for agent, at in (("mira", None), ("sol", 1_700_000_000.0), ("atlas", 1_710_000_000.0)):
+        rows(paths.database, insert, agent, at)
+    store.catch_up()
+    (found,) = ask(reading, "zebra")
+    assert (found.agent, [other.agent for other in found.also]) == ("sol", ["atlas", "mira"])
+    assert ask(reading, "zebra", "mira", scope="own")[0].also == ()
+
+
+def test_other_texts_with_the_same_hash_stay_apart(
+    store: WritingStore, reading: ReadingStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Row, "sentence", 1)
+    store.apply([fact("mira", "the zebra sleeps"), fact("sol", "the zebra runs")])
+    assert {found.agent for found in ask(reading, "zebra")} == {"mira", "sol"}
+
+
+def test_all_words_beat_one_word_in_a_smaller_tier(store: WritingStore, reading: ReadingStore) -> None:
+    """The tiers of one question compete by one measure: terms are as rare as they are in all of them."""
+    store.apply(
+        [fact("mira", f"The pump is {colour}.") for colour in ("blue", "red", "green", "grey", "white", "black")]
+    )
+    one(store, episode("mira", "Replaced the pump seal in hall nine with part X77."))
+    assert ask(reading, "pump seal X77", k=1)[0].tier == "episodic"
 
 
 def test_previews_shrink_with_their_number_and_full_does_not(store: WritingStore, reading: ReadingStore) -> None:

@@ -6,7 +6,7 @@ from contextlib import closing
 import apsw
 import pytest
 
-from storage.errors import Conflict, NotFound, StorageBusy, StorageUnavailable, UnknownAgent
+from storage.errors import Conflict, NotFound, StorageBusy, StorageFull, StorageUnavailable, UnknownAgent
 from storage.paths import Paths
 from storage.reading import ReadingStore
 from storage.state import Request
@@ -166,7 +166,7 @@ def test_without_state_a_request_is_refused_and_other_writes_go_on(
     store: WritingStore, paths: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(intents: object, sessions: object) -> None:
-        raise apsw.FullError("no room")
+        raise StorageFull("no room")
 
     monkeypatch.setattr(store._state, "intend", full)
     with_id, without = store.apply([fact("mira", "a", request_id="r"), fact("mira", "b")])

@@ -3,12 +3,15 @@
 import contextlib
 import json
 import os
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import apsw
+import httpx2
 import pytest
 
 from tests.support import PROGRAM, Service, foreign_lock, fresh_database, rows, serving
@@ -212,3 +215,72 @@ def test_doctor_says_who_serves(service: Service, database: Path) -> None:
     with foreign_lock(database):
         done = run("doctor", "--db", str(database))
     assert f"held by pid {service.process.pid}" in done.stdout
+
+
+def test_a_log_that_nobody_reads_any_more_fails_no_call(database: Path) -> None:
+    """`serve | head`: the reader goes, the service stays."""
+    process = subprocess.Popen(
+        [*PROGRAM, "serve", "--db", str(database), "--bind", "127.0.0.1:0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    assert process.stdout is not None
+    url = ""
+    for line in process.stdout:
+        if json.loads(line)["event"] == "serving":
+            url = json.loads(line)["url"]
+            break
+    process.stdout.close()
+    try:
+        for n in range(3):
+            answer = httpx2.post(f"{url}/v1/long", json={"agent": "mira", "fact": f"fact {n}"})
+            assert answer.status_code == 201, answer.text
+    finally:
+        process.terminate()
+        assert process.wait(12) == 0
+    assert rows(database, "SELECT count(*) FROM memory_longterm") == [(3,)]
+
+
+def test_a_taken_port_is_told_before_the_database_is_touched(service: Service, tmp_path: Path) -> None:
+    other = fresh_database(tmp_path, "other.db")
+    rows(other, "PRAGMA journal_mode = delete")
+    before = other.read_bytes()
+    assert run("serve", "--db", str(other), "--bind", f"127.0.0.1:{service.port}").returncode == 78
+    assert other.read_bytes() == before
+    assert not other.with_name("other.db.solos-memory").exists()
+
+
+@pytest.mark.parametrize("agents", ["", " , ", "x" * 129])
+def test_init_refuses_what_is_no_list_of_ids(tmp_path: Path, agents: str) -> None:
+    assert run("init", "--db", str(tmp_path / "new.db"), "--agents", agents).returncode == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_init_takes_each_agent_once(tmp_path: Path) -> None:
+    assert run("init", "--db", str(tmp_path / "new.db"), "--agents", "sol,sol").returncode == 0
+    assert rows(tmp_path / "new.db", "SELECT agent_id FROM agent_registry") == [("sol",)]
+
+
+def test_tags_may_be_given_with_commas(service: Service) -> None:
+    service.cli("remember-long", "--agent", "mira", "--tags", "one,two", "the zebra")
+    assert service.recall("sol", "zebra", tags="two")[0]["tags"] == ["one", "two"]
+
+
+def test_a_connection_that_breaks_after_a_write_was_sent_is_not_called_unreachable() -> None:
+    """The row may be on disk: sending it again would double it."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+
+        def hang_up() -> None:
+            for _ in range(2):
+                connection, _address = server.accept()
+                connection.recv(10_000)
+                connection.close()
+
+        thread = threading.Thread(target=hang_up)
+        thread.start()
+        written = run("remember-long", "--agent", "mira", "x", "--url", url)
+        read = run("recall", "--agent", "mira", "x", "--url", url)
+        thread.join(5)
+    assert json.loads(written.stdout)["error"]["code"] == "outcome_unknown"
+    assert json.loads(read.stdout)["error"]["code"] == "unreachable"

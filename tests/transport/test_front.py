@@ -1,13 +1,15 @@
 """The front door over a real process: hosts, origins, methods, bodies, and what is counted of them."""
 
+import contextlib
 import http.client
 import json
 import socket
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 
-from tests.support import Service
+from tests.support import Service, serving
 
 
 @pytest.mark.parametrize("path", ["/health", "/v1/recall?agent=sol&q=x", "/mcp"])
@@ -135,3 +137,55 @@ def test_the_contract_is_json(shared_service: Service) -> None:
     document = json.loads(shared_service.http.get(shared_service.url + "/openapi.json").text)
     assert document["openapi"] == "3.1.0"
     assert set(document["paths"]) >= {"/v1/recall", "/v1/memory/{id}", "/v1/short", "/v1/long", "/v1/episodic"}
+
+
+MALFORMED = {
+    "a sub-protocol that is no ASCII": b"GET /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\n"
+    b"Connection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
+    b"Sec-WebSocket-Protocol: \xff\r\n\r\n",
+    "HTTP/2 with garbage": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+    + b"\x00\x00\x04\x01\x05\x00\x00\x00\x01\x82\x84\x86\x41",
+    "no HTTP": b"\x16\x03\x01\x00\xff" + bytes(range(256)),
+    "a header without end": b"GET / HTTP/1.1\r\nHost: " + b"x" * 600_000,
+}
+
+
+@pytest.mark.parametrize("sent", MALFORMED.values(), ids=MALFORMED)
+def test_one_clients_nonsense_ends_its_connection_alone(shared_service: Service, sent: bytes) -> None:
+    for _ in range(2):
+        address = ("127.0.0.1", shared_service.port)
+        with socket.create_connection(address, timeout=5) as sock, contextlib.suppress(OSError):
+            sock.sendall(sent)
+            sock.shutdown(socket.SHUT_WR)
+            sock.recv(1000)
+    assert shared_service.rest("GET", "/health")[0] == 200
+
+
+def test_a_bug_in_a_route_is_ours_and_not_the_callers(database: Path) -> None:
+    broken = "import transport.rest_routes as r\ndef fail(*_): raise RuntimeError('planted')\nr._arguments = fail"
+    with serving(database, fault=broken) as service:
+        status, body = service.rest("GET", "/v1/recall", agent="sol", q="x")
+    assert (status, body["error"]["code"]) == (500, "internal")
+
+
+def test_a_client_that_leaves_in_the_middle_of_its_body_writes_nothing(service: Service) -> None:
+    """What came of the body is JSON by itself, and must not be executed."""
+    body = b'{"agent":"mira","fact":"half"}'
+    head = "POST /v1/long HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    head += f"Content-Length: {len(body) + 9}"
+    with socket.create_connection(("127.0.0.1", service.port), timeout=5) as sock:
+        sock.sendall(head.encode() + b"\r\n\r\n" + body)
+    service.long("sol", "whole")
+    assert [row["agent"] for row in service.recall("sol", "half whole")] == ["sol"]
+
+
+@pytest.mark.parametrize("name", ["X-Agent-Id", "Origin", "Idempotency-Key"])
+def test_a_header_that_says_who_calls_comes_once(shared_service: Service, name: str) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", shared_service.port, timeout=5)
+    connection.putrequest("GET", "/v1/stats")
+    for value in ("sol", "mira"):
+        connection.putheader(name, value)
+    connection.endheaders()
+    answer = connection.getresponse()
+    assert (answer.status, json.loads(answer.read())["error"]["code"]) == (400, "invalid_request")
+    connection.close()

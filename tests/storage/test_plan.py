@@ -1,0 +1,218 @@
+"""The plan of a recall: the rarest terms up to a budget, prefixes of identifiers, remembered frequencies."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from storage import limits
+from storage.paths import Paths
+from storage.reading import ReadingStore
+from storage.search.index import Index
+from storage.search.plan import Frequencies, Plan, plan
+from storage.search.text import units_of
+from storage.writing import WritingStore
+from tests.storage.writes import ask, fact, one
+from tests.support import fresh_database, rows
+
+ROWS = 2_400
+CROWD = f"""
+INSERT INTO memory_longterm(agent, fact, created_at)
+WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {ROWS})
+SELECT 'sol', 'every' || CASE WHEN i % 2 = 0 THEN ' second' ELSE '' END
+  || CASE WHEN i % 10 = 0 THEN ' tenth' ELSE '' END || CASE WHEN i % 100 = 0 THEN ' hundredth' ELSE '' END
+  || CASE WHEN i % 1200 = 0 THEN ' rarity' ELSE '' END || ' INC' || (70000 + i), i
+FROM n
+"""
+OCCUR = {"everi": ROWS, "second": ROWS // 2, "tenth": ROWS // 10, "hundredth": ROWS // 100, "rariti": 2}
+QUESTION = "every second tenth hundredth rarity nowhere"
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory: pytest.TempPathFactory) -> Paths:
+    """Where a database with terms of known frequencies lies."""
+    database = fresh_database(tmp_path_factory.mktemp("plan"))
+    rows(database, CROWD)
+    return Paths(Path(database))
+
+
+@pytest.fixture(scope="module")
+def store(paths: Paths) -> Iterator[WritingStore]:
+    """The writer's store, its index up to the rows."""
+    opened = WritingStore(paths)
+    while not opened.catch_up():
+        pass
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="module")
+def index(store: WritingStore, paths: Paths) -> Iterator[Index]:
+    """The reader's index."""
+    opened = Index(paths.index, writable=False)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="module")
+def reading(store: WritingStore, paths: Paths) -> Iterator[ReadingStore]:
+    """A reader's store."""
+    opened = ReadingStore(paths)
+    yield opened
+    opened.close()
+
+
+def planned(index: Index, question: str, budget: int = limits.POSTINGS_BUDGET) -> Plan:
+    """The plan of a question over the facts."""
+    return plan(index, "long", Frequencies(index, "long"), units_of(question), budget)
+
+
+# --- the budget ---
+
+
+def test_frequencies_are_exact(index: Index) -> None:
+    """Counted to the end, common or not; a term that is nowhere has none."""
+    assert planned(index, QUESTION).frequencies == OCCUR | {"nowher": 0}
+
+
+@given(budget=st.integers(0, 2 * ROWS))
+def test_the_budget_is_kept(index: Index, budget: int) -> None:
+    """The rarest terms whose postings fit; one more would not have."""
+    asked = planned(index, QUESTION, budget)
+    spent = sum(OCCUR[term] for term in asked.kept)
+    assert spent <= budget or len(asked.kept) == 1
+    assert list(asked.kept) == sorted(OCCUR, key=OCCUR.__getitem__)[: len(asked.kept)]
+    assert asked.within_budget == (spent <= budget)
+    if asked.dropped:
+        assert spent + OCCUR[asked.dropped[0]] > budget
+    assert {*asked.kept, *asked.dropped} == set(OCCUR)
+    assert not set(asked.kept) & set(asked.dropped)
+
+
+def test_one_term_is_kept_at_least(index: Index) -> None:
+    """Where even the rarest exceeds the budget it is kept, and the plan says that it does."""
+    asked = planned(index, "every second", budget=10)
+    assert (asked.kept, asked.dropped, asked.within_budget) == (("second",), ("everi",), False)
+
+
+def test_what_is_nowhere_is_not_kept(index: Index) -> None:
+    """Nothing to read, nothing exceeded."""
+    asked = planned(index, "nowhere nothing noplace")
+    assert (asked.kept, asked.dropped, asked.within_budget) == ((), (), True)
+
+
+def test_the_terms_of_a_question_are_bounded(index: Index) -> None:
+    """A question of thousands of words is looked up by its first QUERY_TERMS_MAX terms."""
+    asked = planned(index, "rarity " + " ".join(f"word{number}" for number in range(3_000)))
+    assert len(asked.frequencies) <= limits.QUERY_TERMS_MAX
+    assert asked.kept == ("rariti",)
+
+
+def test_a_common_question_finds_what_holds_its_terms_together(
+    reading: ReadingStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beyond the budget the rows that hold several of the terms are found all the same."""
+    monkeypatch.setattr(limits, "POSTINGS_BUDGET", 100)
+    found = ask(reading, "every second tenth", k=10)
+    assert len(found) == 10
+    assert all({"every", "second", "tenth"} <= set(memory.text.split()) for memory in found)
+    assert all("rarity" in memory.text for memory in ask(reading, "every second rarity", k=2))
+
+
+def test_a_single_common_term_finds_its_newest_rows(reading: ReadingStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No other term to meet it with: some of the newest rows that hold it, as many as were asked for."""
+    monkeypatch.setattr(limits, "POSTINGS_BUDGET", 100)
+    found = [int(memory.id.split(":")[1]) for memory in ask(reading, "every", k=10)]
+    assert len(found) == 10
+    assert min(found) > ROWS - 500
+
+
+# --- prefixes ---
+
+
+def test_the_beginning_of_an_identifier_with_digits_is_met_by_it(index: Index, reading: ReadingStore) -> None:
+    """`INC7100` stands for the identifiers that begin so, ten of them at most."""
+    asked = planned(index, "INC7100")
+    (unit,) = asked.units
+    assert unit.terms == {f"inc7100{digit}" for digit in range(10)}
+    assert set(asked.kept) == unit.terms
+    assert {memory.text.split()[-1] for memory in ask(reading, "INC7100", k=20)} == {
+        f"INC7100{digit}" for digit in range(10)
+    }
+    (wide,) = planned(index, "INC71").units
+    assert len(wide.terms) == 10
+
+
+def test_a_prefix_takes_part_among_other_words(index: Index) -> None:
+    """In a sentence likewise; the other words are as they are."""
+    asked = planned(index, "tenth INC7100")
+    assert asked.kept[-1] == "tenth"
+    assert set(asked.kept[:-1]) == {f"inc7100{digit}" for digit in range(10)}
+
+
+@pytest.mark.parametrize("question", ["rarit", "hundred", "INC7", "INC71000", "INC71000x", "seco-INC7"])
+def test_nothing_else_is_a_prefix(index: Index, question: str) -> None:
+    """No words, nothing shorter than five characters, no whole identifier, none that is nowhere, no compound."""
+    assert planned(index, question).units == tuple(units_of(question))
+
+
+# --- what is remembered ---
+
+
+class Counting:
+    """An index whose expensive counts are counted."""
+
+    def __init__(self, index: Index) -> None:
+        self._index = index
+        self.counted: list[str] = []
+        """Terms whose postings were counted to the end."""
+        self.looked_at: list[str] = []
+        """Expressions whose postings were counted up to a bound."""
+
+    def postings(self, tier: str, expression: str, at_most: int) -> int:
+        """As the index does."""
+        self.looked_at.append(expression)
+        return self._index.postings(tier, expression, at_most)  # type: ignore[arg-type]
+
+    def frequency(self, tier: str, term: str) -> int:
+        """As the index does."""
+        self.counted.append(term)
+        return self._index.frequency(tier, term)  # type: ignore[arg-type]
+
+
+def test_common_terms_are_counted_once(index: Index) -> None:
+    """To the end once, and then remembered: 3 ms each."""
+    counting = Counting(index)
+    known = Frequencies(counting, "long")  # type: ignore[arg-type]
+    for _ in range(3):
+        assert known.of(["everi", "second"], ROWS) == {"everi": ROWS, "second": ROWS // 2}
+    assert counting.counted == ["everi", "second"]
+    assert counting.looked_at == ['"everi"', '"second"']
+
+
+def test_common_terms_are_counted_again_when_the_tier_has_grown_by_a_tenth(index: Index) -> None:
+    """Not before."""
+    counting = Counting(index)
+    known = Frequencies(counting, "long")  # type: ignore[arg-type]
+    for documents in (ROWS, int(ROWS * 1.09), int(ROWS * 1.11), int(ROWS * 1.2)):
+        known.of(["everi"], documents)
+    assert counting.counted == ["everi"] * 2
+
+
+def test_rare_terms_are_never_remembered(index: Index, store: WritingStore) -> None:
+    """What was nowhere a moment ago is in the row just written."""
+    known = Frequencies(index, "long")
+    assert known.of(["newcom", "tenth"], ROWS) == {"newcom": 0, "tenth": ROWS // 10}
+    one(store, fact("mira", "a newcomer"))
+    assert known.of(["newcom"], ROWS) == {"newcom": 1}
+
+
+def test_a_reader_that_knows_common_terms_finds_the_row_just_written(
+    reading: ReadingStore, store: WritingStore
+) -> None:
+    """The same through a recall."""
+    assert ask(reading, "every latecomer")[0].text.startswith("every")
+    one(store, fact("mira", "every latecomer is here"))
+    assert ask(reading, "every latecomer")[0].text == "every latecomer is here"
