@@ -152,7 +152,7 @@ class ReadingStore:
             require_own(question.q, question.agent)
         index = self._index()
         if index is None or self._searcher is None:
-            raise IndexFailure(apsw.CantOpenError("there is no index file that can be read"))
+            raise IndexFailure(apsw.CantOpenError("there is no index file that can be read"), damaged=True)
         recollection = Recollection(self._db, self._schema, self._searcher, question, self._clock())
         with translated():
             results = fitted(recollection.results(), full=question.full)

@@ -110,9 +110,26 @@ class Recollection:
         if row is None or row.digest != document.digest:
             self.stale.append((document.tier, document.row))
             return None
-        if not row.live(self._now_s) or not (candidate.certain or _answers(row, self._units)):
+        if not row.live(self._now_s) or not self._passes(row):
             return None
-        return row
+        return row if candidate.certain or _answers(row, self._units) else None
+
+    def _passes(self, row: Row) -> bool:
+        """Whether the table's row passes the filters, too: a damaged index must not widen them."""
+        question = self._question
+        if question.scope == "own" and row.agent != question.agent:
+            return False
+        if question.topic is not None and row.topic != question.topic:
+            return False
+        return set(question.tags) <= set(row.tags) and self._in_time(row)
+
+    def _in_time(self, row: Row) -> bool:
+        if self._since_s is None and self._until_s is None:
+            return True
+        at_s = row.created_s
+        if at_s is None:
+            return False
+        return (self._since_s is None or at_s >= self._since_s) and (self._until_s is None or at_s <= self._until_s)
 
     def _memory(self, same: Sequence[tuple[Candidate, Row]]) -> Memory:
         """The oldest of the rows that hold the same sentence; the others as its further authors."""

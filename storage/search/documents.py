@@ -51,6 +51,9 @@ def packed(terms: Iterable[str]) -> bytes:
 
 def document_of(tier: Tier, columns: Sequence[Any]) -> Document:
     """A document from the columns that DOCUMENT names."""
+    length = columns[-2]
+    if not isinstance(length, int):
+        raise TypeError("a document's length is no number")
     return Document._make((tier, *columns[:-1], array("H", columns[-1])))
 
 

@@ -56,22 +56,26 @@ _TIER_TABLES = (
 class IndexFailure(Exception):
     """The index file could not be used. It is never an error of the database, and never an empty result."""
 
-    def __init__(self, cause: apsw.Error) -> None:
+    def __init__(self, cause: Exception, *, damaged: bool) -> None:
         super().__init__(f"{type(cause).__name__}: {cause}")
-        self.damaged = is_damage(cause)
+        self.damaged = damaged
         """True where the file itself cannot be used, so that it has to be made anew."""
 
 
 @contextmanager
 def _failures() -> Iterator[None]:
+    """Run the block and raise an IndexFailure for whatever the file makes of it.
+
+    SQLite has no checksums: flipped bytes also show as text that is no text and numbers that are none.
+    """
     try:
         yield
     except apsw.InterruptError:
         raise
-    except OSError as error:
-        raise IndexFailure(apsw.CantOpenError(str(error))) from error
     except apsw.Error as error:
-        raise IndexFailure(error) from error
+        raise IndexFailure(error, damaged=is_damage(error)) from error
+    except (OSError, ValueError, TypeError, OverflowError) as error:
+        raise IndexFailure(error, damaged=True) from error
 
 
 class Index:
@@ -243,6 +247,17 @@ class Index:
         with _failures():
             return fetch(self._db, statement, bindings)
 
+    def _number(self, statement: str, bindings: Sequence[SQLValue] = ()) -> int | None:
+        """The number that a statement answers with; None for no row and for NULL."""
+        with _failures():
+            found = fetch(self._db, statement, bindings)
+            return int(found[0][0]) if found and found[0][0] is not None else None
+
+    def _documents(self, tier: Tier, statement: str, bindings: Sequence[SQLValue]) -> list[Document]:
+        """The documents whose columns, named by DOCUMENT, a statement answers with."""
+        with _failures():
+            return [document_of(tier, columns) for columns in fetch(self._db, statement, bindings)]
+
     @property
     def complete(self) -> bool:
         """False from a rebuild's beginning to its end."""
@@ -250,8 +265,7 @@ class Index:
 
     def digest_of(self, tier: Tier, row: int) -> int | None:
         """The digest of a document; None where the index has none of the row."""
-        found = self._ask(f"SELECT digest FROM {tier}_documents WHERE row = ?", (row,))
-        return int(found[0][0]) if found else None
+        return self._number(f"SELECT digest FROM {tier}_documents WHERE row = ?", (row,))
 
     def current(self, row: Row) -> bool:
         """Whether the index knows this row with just this content."""
@@ -270,45 +284,40 @@ class Index:
         """The number of an author's, session's, topic's or tag's name; None where no document has it."""
         known = self._numbers.get(name)
         if known is None:
-            found = self._ask("SELECT id FROM names WHERE name = ?", (name,))
-            if not found:
-                return None
-            known = self._numbers[name] = int(found[0][0])
+            known = self._number("SELECT id FROM names WHERE name = ?", (name,))
+            if known is not None:
+                self._numbers[name] = known
             if len(self._numbers) > _NUMBERS_CACHED:
                 self._numbers.clear()
         return known
 
     def high_water(self, tier: Tier) -> int:
         """The highest row id of a tier up to which the index has followed the table."""
-        found = self._ask("SELECT row FROM high_water WHERE tier = ?", (tier,))
-        return int(found[0][0]) if found else BEFORE_ALL_ROWS
+        mark = self._number("SELECT row FROM high_water WHERE tier = ?", (tier,))
+        return BEFORE_ALL_ROWS if mark is None else mark
 
     def count(self, tier: Tier, agent: str | None) -> int:
         """How many rows of a tier the index holds, of one author or of all."""
         own = "" if agent is None else " AND agent = ?"
         bindings = (tier,) if agent is None else (tier, agent)
-        return int(self._ask(f"SELECT total(rows) FROM counts WHERE tier = ?{own}", bindings)[0][0])
+        return self._number(f"SELECT total(rows) FROM counts WHERE tier = ?{own}", bindings) or 0
 
     def size(self, tier: Tier) -> tuple[int, float]:
         """(documents, terms of an average document) of a tier."""
-        rows, terms = self._ask("SELECT total(rows), total(terms) FROM counts WHERE tier = ?", (tier,))[0]
-        return int(rows), terms / rows if rows else 1.0
+        rows = self._number("SELECT total(rows) FROM counts WHERE tier = ?", (tier,)) or 0
+        terms = self._number("SELECT total(terms) FROM counts WHERE tier = ?", (tier,)) or 0
+        return rows, terms / rows if rows else 1.0
 
     # --- postings and documents ---
 
     def postings(self, tier: Tier, expression: str, at_most: int) -> int:
         """How many documents satisfy an FTS5 expression; counting stops at `at_most`."""
-        return int(
-            self._ask(
-                f"SELECT count(*) FROM (SELECT 1 FROM {tier}_fts WHERE {tier}_fts MATCH ? LIMIT ?)",
-                (expression, at_most),
-            )[0][0]
-        )
+        counted = f"SELECT 1 FROM {tier}_fts WHERE {tier}_fts MATCH ? LIMIT ?"
+        return self._number(f"SELECT count(*) FROM ({counted})", (expression, at_most)) or 0
 
     def frequency(self, tier: Tier, term: str) -> int:
         """How many documents hold a term, counted to the end: 3 ms for a common one."""
-        found = self._ask(f"SELECT doc FROM temp.{tier}_terms WHERE term = ?", (term,))
-        return int(found[0][0]) if found else 0
+        return self._number(f"SELECT doc FROM temp.{tier}_terms WHERE term = ?", (term,)) or 0
 
     def terms_from(self, tier: Tier, prefix: str, at_most: int) -> list[str]:
         """Terms of the index that begin with a prefix."""
@@ -325,48 +334,48 @@ class Index:
         """
         where, bindings = filters.conditions(tier)
         join = f"JOIN {tier}_documents AS d ON d.row = {tier}_fts.rowid" if where else ""
-        found = self._ask(
+        return self._documents(
+            tier,
             f"SELECT {DOCUMENT} FROM ("
             f"SELECT bm25({tier}_fts) AS score, {tier}_fts.rowid AS row FROM {tier}_fts {join} "
             f"WHERE {tier}_fts MATCH ?{where} ORDER BY bm25({tier}_fts), {tier}_fts.rowid DESC LIMIT ?"
             f") AS best JOIN {tier}_documents AS d ON d.row = best.row ORDER BY best.score, best.row DESC",
             (expression, *bindings, at_most),
         )
-        return [document_of(tier, columns) for columns in found]
 
     def newest(self, tier: Tier, expression: str, filters: Filters, at_most: int) -> list[Document]:
         """The newest documents that satisfy an FTS5 expression and the filters, without scoring any."""
         where, bindings = filters.conditions(tier)
-        found = self._ask(
+        return self._documents(
+            tier,
             f"SELECT {DOCUMENT} FROM {tier}_fts CROSS JOIN {tier}_documents AS d ON d.row = {tier}_fts.rowid "
             f"WHERE {tier}_fts MATCH ?{where} ORDER BY {tier}_fts.rowid DESC LIMIT ?",
             (expression, *bindings, at_most),
         )
-        return [document_of(tier, columns) for columns in found]
 
     def filtered(self, tier: Tier, narrow: Filters, filters: Filters, at_most: int) -> list[Document]:
         """The newest documents of those that the one condition `narrow` leaves, which satisfy all the filters."""
         source, bound = narrow.source(tier)
         where, bindings = filters.conditions(tier)
-        found = self._ask(
+        return self._documents(
+            tier,
             f"SELECT {DOCUMENT} FROM (SELECT row FROM {source} ORDER BY row DESC LIMIT ?) AS some "
             f"JOIN {tier}_documents AS d ON d.row = some.row WHERE 1{where} ORDER BY d.row DESC",
             (*bound, at_most, *bindings),
         )
-        return [document_of(tier, columns) for columns in found]
 
     def left_by(self, tier: Tier, narrow: Filters, at_most: int) -> int:
         """How many documents one condition leaves; counting stops at `at_most`."""
         source, bound = narrow.source(tier)
-        return int(self._ask(f"SELECT count(*) FROM (SELECT 1 FROM {source} LIMIT ?)", (*bound, at_most))[0][0])
+        return self._number(f"SELECT count(*) FROM (SELECT 1 FROM {source} LIMIT ?)", (*bound, at_most)) or 0
 
     def session(self, tier: Tier, session: int, at_most: int) -> list[Document]:
         """The documents of a session in their order."""
-        found = self._ask(
+        return self._documents(
+            tier,
             f"SELECT {DOCUMENT} FROM {tier}_documents AS d WHERE d.session = ? ORDER BY d.row LIMIT ?",
             (session, at_most),
         )
-        return [document_of(tier, columns) for columns in found]
 
     def authors(self) -> list[str]:
         """Every author of an indexed row."""

@@ -310,7 +310,7 @@ def test_a_foreign_lock_keeps_no_row_from_recall_in_silence(fleet: Fleet) -> Non
     At the latest between two attempts of the writer; until then each answer says that the index is behind.
     """
     fleet.insert("lockquest")
-    with foreign_lock(fleet.service.database), ThreadPoolExecutor(1) as waiting:
+    with ThreadPoolExecutor(1) as waiting, foreign_lock(fleet.service.database):
         write = waiting.submit(fleet.service.long, "mira", "lockquest ours")
 
         def found() -> bool:

@@ -1,6 +1,5 @@
 """What holds of any text: it is found by its words, and any question is a valid one."""
 
-import re
 import tempfile
 import unicodedata
 from collections.abc import Iterator
@@ -69,25 +68,24 @@ def stores() -> Iterator[Stores]:
         yield Stores(writing, reading, paths.database)
 
 
-NO_LETTER = re.compile(r"[\W_]+")
 LETTERS = st.characters(blacklist_categories=("Cs",), blacklist_characters="\x00")
-CHUNKS = st.one_of(
+WORDS = st.one_of(
     st.sampled_from(sorted(STOP_WORDS)),
     st.sampled_from(SAMPLES),
     st.from_regex(r"[A-Za-z0-9]{1,12}", fullmatch=True),
     st.from_regex(r"[a-z0-9]{1,6}[-_./:@][A-Za-z0-9]{1,6}", fullmatch=True),
     st.from_regex(r"[一-龥ぁ-んァ-ン가-힣]{1,6}", fullmatch=True),
     st.from_regex(r"[à-ÿА-я]{1,8}", fullmatch=True),
-    st.text(LETTERS, min_size=1, max_size=8),
 )
-SHORT_TEXTS = st.lists(CHUNKS, min_size=1, max_size=12)
-LONG_TEXTS = st.lists(CHUNKS, min_size=limits.STOP_WORDS_KEPT_UP_TO, max_size=limits.STOP_WORDS_KEPT_UP_TO + 20)
+SHORT_TEXTS = st.lists(WORDS | st.text(LETTERS, min_size=1, max_size=8), min_size=1, max_size=8)
+LONG_TEXTS = st.lists(WORDS, min_size=limits.STOP_WORDS_KEPT_UP_TO, max_size=limits.STOP_WORDS_KEPT_UP_TO + 20)
+"""So long that stop words are not kept beside others."""
 TEXTS = (SHORT_TEXTS | LONG_TEXTS).map(" ".join).filter(lambda text: any(map(str.isalnum, text)))
 
 
 def plain(word: str) -> str:
-    """A word without case and diacritics: `À` is the stop word `a`."""
-    decomposed = unicodedata.normalize("NFKD", word)
+    """A word without apostrophes, case and diacritics, as stop words are written: `À` is the stop word `a`."""
+    decomposed = unicodedata.normalize("NFKD", word.replace("'", ""))
     return "".join(char for char in decomposed if not unicodedata.combining(char)).casefold()
 
 
@@ -97,7 +95,7 @@ def words_of(text: str) -> list[str]:
     Where there are none, the stop words.
     """
     words = [word for word in text.split() if any(map(str.isalnum, word))]
-    telling = [word for word in words if NO_LETTER.sub("", plain(word)) not in STOP_WORDS]
+    telling = [word for word in words if plain(word) not in STOP_WORDS]
     return telling or words
 
 
