@@ -93,6 +93,7 @@ class Index:
         self.path = path
         self.rebuilt = False
         self._numbers: dict[str, int] = {}
+        self._bytes_seen = 0
         self._identity = FileIdentity(path)  # before it is opened: a file put there in between must be noticed
         with _failures():
             self._db = self._open_or_remake() if writable else _open_reader(path)
@@ -131,6 +132,7 @@ class Index:
         with _failures():
             self._db = self._remake()
         self._identity = FileIdentity(self.path)
+        self._bytes_seen = 0
 
     @property
     def identity(self) -> Identity | None:
@@ -139,8 +141,11 @@ class Index:
 
     @property
     def unchanged(self) -> bool:
-        """False when the file was deleted or replaced since it was opened."""
-        return self._identity.unchanged
+        """False when the file was deleted, replaced or cut short since it was opened: by itself it only ever grows."""
+        if not self._identity.unchanged or self.bytes < self._bytes_seen:
+            return False
+        self._bytes_seen = self.bytes
+        return True
 
     def interrupt(self) -> None:
         """Cut the statement that runs now, from any thread."""

@@ -75,7 +75,7 @@ WORDS = st.one_of(
     st.from_regex(r"[A-Za-z0-9]{1,12}", fullmatch=True),
     st.from_regex(r"[a-z0-9]{1,6}[-_./:@][A-Za-z0-9]{1,6}", fullmatch=True),
     st.from_regex(r"[一-龥ぁ-んァ-ン가-힣]{1,6}", fullmatch=True),
-    st.from_regex(r"[à-ÿА-я]{1,8}", fullmatch=True),
+    st.from_regex(r"[à-öø-ÿА-я]{1,8}", fullmatch=True),
 )
 SHORT_TEXTS = st.lists(WORDS | st.text(LETTERS, min_size=1, max_size=8), min_size=1, max_size=8)
 LONG_TEXTS = st.lists(WORDS, min_size=limits.STOP_WORDS_KEPT_UP_TO, max_size=limits.STOP_WORDS_KEPT_UP_TO + 20)
