@@ -14,7 +14,7 @@ from storage.schema import Schema
 from storage.search.documents import Document, Filters
 from storage.search.ranking import Candidate
 from storage.search.searching import Searcher
-from storage.search.text import Unit, analyse, units_of
+from storage.search.text import Clause, analyse, clauses_of
 from storage.times import iso_or_none, parse_bound
 
 _ALSO_MAX = 20
@@ -49,7 +49,7 @@ class Recollection:
         self._searcher = searcher
         self._question = question
         self._now_s = now_s
-        self._units = units_of(question.q)
+        self._clauses = clauses_of(question.q)
         self._since_s = _bound("since", question.since, now_s)
         self._until_s = _bound("until", question.until, now_s)
         self.stale: list[tuple[Tier, int]] = []
@@ -80,7 +80,7 @@ class Recollection:
         if filters is None:
             return []
         tiers = [tier for tier in SEARCHED if tier in self._question.tiers]
-        return self._searcher.search(self._units, self._question.q, tiers, filters)
+        return self._searcher.search(self._clauses, self._question.q, tiers, filters)
 
     def _filters(self) -> Filters | None:
         """The filters in the index's numbers; None where a name is asked for that no row has."""
@@ -112,7 +112,7 @@ class Recollection:
             return None
         if not row.live(self._now_s) or not self._passes(row):
             return None
-        return row if candidate.certain or _answers(row, self._units) else None
+        return row if candidate.certain or _answers(row, self._clauses) else None
 
     def _passes(self, row: Row) -> bool:
         """Whether the table's row passes the filters, too: a damaged index must not widen them."""
@@ -151,10 +151,10 @@ class Recollection:
         if row is None:
             return None
         terms = frozenset(analyse(*row.parts))
-        satisfied = sum(unit.satisfied_by(terms) for unit in self._units)
+        satisfied = sum(clause.satisfied_by(terms) for clause in self._clauses)
         if not satisfied:
             return None
-        return satisfied / len(self._units), row.memory(score=float(satisfied))
+        return satisfied / len(self._clauses), row.memory(score=float(satisfied))
 
 
 def _by_sentence(candidates: Iterable[Candidate]) -> list[list[Candidate]]:
@@ -177,10 +177,10 @@ def _sentence(document: Document) -> tuple[Tier, int]:
     return document.tier, document.sentence
 
 
-def _answers(row: Row, units: Sequence[Unit]) -> bool:
+def _answers(row: Row, clauses: Sequence[Clause]) -> bool:
     """Whether a row really holds what its hashes promised."""
     terms = frozenset(analyse(*row.parts))
-    return any(unit.satisfied_by(terms) for unit in units)
+    return any(clause.satisfied_by(terms) for clause in clauses)
 
 
 def _rounded(score: float) -> float:

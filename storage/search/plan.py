@@ -15,7 +15,7 @@ from storage import limits
 from storage.records import Tier
 from storage.search.documents import hashed
 from storage.search.index import Index
-from storage.search.text import Unit, quoted
+from storage.search.text import Clause, quoted
 
 _COMMON_FROM: Final = 1_000
 _PREFIX_CHARS_MIN: Final = 5
@@ -57,7 +57,7 @@ class Plan:
     """What is asked of one tier."""
 
     tier: Tier
-    units: tuple[Unit, ...]
+    clauses: tuple[Clause, ...]
     frequencies: dict[str, int]
     documents: int
     average_length: float
@@ -74,34 +74,34 @@ class Plan:
 
     @cached_property
     def _simple(self) -> frozenset[int]:
-        """The hashes of the units that ask for one term."""
-        return frozenset(hashed(*unit.terms) for unit in self.units if len(unit.terms) == 1)
+        """The hashes of the clauses that ask for one term."""
+        return frozenset(hashed(*clause.terms) for clause in self.clauses if len(clause.terms) == 1)
 
     @cached_property
     def _compound(self) -> tuple[tuple[frozenset[int], ...], ...]:
-        """The alternatives of the other units, as hashes."""
+        """The alternatives of the other clauses, as hashes."""
         return tuple(
-            tuple(frozenset(hashed(term) for term in alternative) for alternative in unit.alternatives)
-            for unit in self.units
-            if len(unit.terms) > 1
+            tuple(frozenset(hashed(term) for term in alternative) for alternative in clause.alternatives)
+            for clause in self.clauses
+            if len(clause.terms) > 1
         )
 
     @cached_property
     def telling(self) -> tuple[str, ...]:
-        """One term for each unit that occurs, rarest first: of a compound the whole, or its rarest word."""
-        chosen = (self._telling(unit) for unit in self.units)
+        """One term for each clause that occurs, rarest first: of a compound the whole, or its rarest word."""
+        chosen = (self._telling(clause) for clause in self.clauses)
         return tuple(sorted({term for term in chosen if term}, key=lambda term: (self.frequencies[term], term)))
 
-    def _telling(self, unit: Unit) -> str | None:
-        wholes = [term for alternative in unit.alternatives if len(alternative) == 1 for term in alternative]
-        for terms in (wholes, unit.terms):
+    def _telling(self, clause: Clause) -> str | None:
+        wholes = [term for alternative in clause.alternatives if len(alternative) == 1 for term in alternative]
+        for terms in (wholes, clause.terms):
             occurring = [term for term in terms if self.frequencies.get(term)]
             if occurring:
                 return min(occurring, key=lambda term: (self.frequencies[term], term))
         return None
 
     def share(self, held: frozenset[int] | set[int]) -> float:
-        """The part of the question's units that a document with these terms satisfies, 0 to 1."""
+        """The part of the question's clauses that a document with these terms satisfies, 0 to 1."""
         satisfied = len(held & self._simple)
         for alternatives in self._compound:
             satisfied += any(alternative <= held for alternative in alternatives)
@@ -133,19 +133,19 @@ def _idf(frequency: int, documents: int) -> float:
     return max(math.log((others + 0.5) / (frequency + 0.5)), _IDF_MIN)
 
 
-def plan(index: Index, tier: Tier, frequencies: Frequencies, units: Sequence[Unit], budget: int) -> Plan:
+def plan(index: Index, tier: Tier, frequencies: Frequencies, clauses: Sequence[Clause], budget: int) -> Plan:
     """Choose the rarest terms of a question up to a budget of postings, and one at least."""
     documents, average_length = index.size(tier)
-    units = units[: limits.QUERY_TERMS_MAX]
-    terms = list(dict.fromkeys(term for unit in units for term in sorted(unit.terms)))[: limits.QUERY_TERMS_MAX]
+    clauses = clauses[: limits.QUERY_TERMS_MAX]
+    terms = list(dict.fromkeys(term for clause in clauses for term in sorted(clause.terms)))[: limits.QUERY_TERMS_MAX]
     known = frequencies.of(terms, documents)
-    asked = tuple(_with_prefixes(index, tier, unit, known) for unit in units)
-    more = [term for unit in asked for term in unit.terms if term not in known]
+    asked = tuple(_with_prefixes(index, tier, clause, known) for clause in clauses)
+    more = [term for clause in asked for term in clause.terms if term not in known]
     known |= frequencies.of(more, documents)
     kept = _rarest(known, budget)
     return Plan(
         tier=tier,
-        units=asked,
+        clauses=asked,
         frequencies=known,
         documents=documents,
         average_length=average_length,
@@ -165,12 +165,12 @@ def _rarest(frequencies: dict[str, int], budget: int) -> tuple[str, ...]:
     return tuple(kept)
 
 
-def _with_prefixes(index: Index, tier: Tier, unit: Unit, known: dict[str, int]) -> Unit:
-    """A unit that nothing has, and that is the beginning of an identifier with digits, as that identifier."""
-    if any(known.get(term) for term in unit.terms) or len(unit.alternatives) > 1:
-        return unit
-    (term,) = unit.terms if len(unit.terms) == 1 else ("",)
+def _with_prefixes(index: Index, tier: Tier, clause: Clause, known: dict[str, int]) -> Clause:
+    """A clause that nothing has, and that is the beginning of an identifier with digits, as that identifier."""
+    if any(known.get(term) for term in clause.terms) or len(clause.alternatives) > 1:
+        return clause
+    (term,) = clause.terms if len(clause.terms) == 1 else ("",)
     if len(term) < _PREFIX_CHARS_MIN or not any(char.isdigit() for char in term):
-        return unit
+        return clause
     longer = index.terms_from(tier, term, _PREFIX_TERMS_MAX)
-    return Unit(tuple(frozenset([found]) for found in longer)) if longer else unit
+    return Clause(tuple(frozenset([found]) for found in longer)) if longer else clause

@@ -31,7 +31,7 @@ class Candidate:
     document: Document
     bm25: float = 0.0
     share: float = 0.0
-    """The part of the question's units that it satisfies, 0 to 1."""
+    """The part of the question's clauses that it satisfies, 0 to 1."""
     parts: dict[str, float] = field(default_factory=dict)
     certain: bool = True
     """False where only hashes say that it holds a term."""
@@ -61,7 +61,7 @@ def score(plan: Plan, weights: Weights, documents: Iterable[Document], *, certai
 def rank(index: Index, candidates: Sequence[Candidate], named: frozenset[int], filters: Filters) -> list[Candidate]:
     """The candidates and their neighbours, best first; the newer first where they are equal.
 
-    `named` are the authors that the question names. A candidate that satisfies none of the question's units (it holds
+    `named` are the authors that the question names. A candidate that satisfies none of the question's clauses (it holds
     one half of an identifier) answers nothing and is left out.
     """
     ranked = {(c.document.tier, c.document.row): c for c in candidates if c.share > 0}

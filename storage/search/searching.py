@@ -11,7 +11,7 @@ from storage.search.documents import Document, Filters
 from storage.search.index import Index
 from storage.search.plan import Frequencies, Plan, Weights, plan, weigh
 from storage.search.ranking import Candidate
-from storage.search.text import Unit, analyse, match_all, match_any
+from storage.search.text import Clause, analyse, match_all, match_any
 
 _NEWEST: Final = 100
 _TOGETHER_MAX: Final = 8
@@ -26,12 +26,14 @@ class Searcher:
     index: Index
     _frequencies: dict[Tier, Frequencies] = field(default_factory=dict)
 
-    def search(self, units: Sequence[Unit], question: str, tiers: Sequence[Tier], filters: Filters) -> list[Candidate]:
+    def search(
+        self, clauses: Sequence[Clause], question: str, tiers: Sequence[Tier], filters: Filters
+    ) -> list[Candidate]:
         """The candidates for a question, best first."""
-        if not units or not tiers:
+        if not clauses or not tiers:
             return []
         budget = limits.POSTINGS_BUDGET // len(tiers)
-        plans = [plan(self.index, tier, self._frequencies_of(tier), units, budget) for tier in tiers]
+        plans = [plan(self.index, tier, self._frequencies_of(tier), clauses, budget) for tier in tiers]
         weights = weigh(plans)
         candidates = [candidate for asked in plans for candidate in self._of_tier(asked, weights, filters)]
         return ranking.rank(self.index, candidates, self._named(question), filters)

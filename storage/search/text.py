@@ -54,7 +54,7 @@ _stemmer = Stemmer("porter")
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class Clause:
     """One thing a question asks for: satisfied by a row that holds all terms of any of its alternatives.
 
     A plain word has one alternative of one term. A compound such as `foo-bar` is met by the joined term or by all of
@@ -89,11 +89,11 @@ def analyse(*parts: str) -> list[str]:
     return terms
 
 
-def units_of(question: str) -> list[Unit]:
+def clauses_of(question: str) -> list[Clause]:
     """What a question asks for, each thing once, in its order. Stop words only where it has nothing else."""
     chunks = [_analyse_chunk(chunk) for chunk in _CHUNK.findall(_folded(question))]
-    units = [unit for chunk in chunks for unit in _units(chunk)]
-    return list(dict.fromkeys(units or [_word_unit(word) for chunk in chunks for word in chunk.stop_words]))
+    clauses = [clause for chunk in chunks for clause in _clauses(chunk)]
+    return list(dict.fromkeys(clauses or [_word_clause(word) for chunk in chunks for word in chunk.stop_words]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,18 +153,18 @@ def _analyse_chunk(chunk: str) -> _Chunk:
     return _Chunk(terms, tuple(pairs), tuple(words), tuple(wholes), tuple(stop_words))
 
 
-def _units(chunk: _Chunk) -> list[Unit]:
-    """The units of a chunk: each CJK pair; and its words, where it has several only together or as a whole."""
-    units = [_word_unit(pair) for pair in chunk.pairs]
+def _clauses(chunk: _Chunk) -> list[Clause]:
+    """The clauses of a chunk: each CJK pair; and its words, where it has several only together or as a whole."""
+    clauses = [_word_clause(pair) for pair in chunk.pairs]
     if chunk.words or chunk.wholes:
         alternatives = [frozenset([whole]) for whole in chunk.wholes]
         alternatives += [frozenset(chunk.words)] if chunk.words else []
-        units.append(Unit(tuple(dict.fromkeys(alternatives))))
-    return units
+        clauses.append(Clause(tuple(dict.fromkeys(alternatives))))
+    return clauses
 
 
-def _word_unit(word: str) -> Unit:
-    return Unit((frozenset([word]),))
+def _word_clause(word: str) -> Clause:
+    return Clause((frozenset([word]),))
 
 
 def _joined(chunk: str) -> list[str]:

@@ -35,7 +35,7 @@ class Exact:
 
     def best(self, q: str, k: int) -> list[str]:
         """The ids of the k best rows by bm25() over an OR of all terms of a question."""
-        terms = list(dict.fromkeys(term for unit in text.units_of(q) for term in sorted(unit.terms)))
+        terms = list(dict.fromkeys(term for clause in text.clauses_of(q) for term in sorted(clause.terms)))
         if not terms:
             return []
         sql = "SELECT rowid FROM rows WHERE rows MATCH ? ORDER BY rank LIMIT ?"

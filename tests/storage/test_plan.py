@@ -12,7 +12,7 @@ from storage.paths import Paths
 from storage.reading import ReadingStore
 from storage.search.index import Index
 from storage.search.plan import Frequencies, Plan, plan
-from storage.search.text import units_of
+from storage.search.text import clauses_of
 from storage.writing import WritingStore
 from tests.storage.writes import ask, fact, one
 from tests.support import fresh_database, rows
@@ -66,7 +66,7 @@ def reading(store: WritingStore, paths: Paths) -> Iterator[ReadingStore]:
 
 def planned(index: Index, question: str, budget: int = limits.POSTINGS_BUDGET) -> Plan:
     """The plan of a question over the facts."""
-    return plan(index, "long", Frequencies(index, "long"), units_of(question), budget)
+    return plan(index, "long", Frequencies(index, "long"), clauses_of(question), budget)
 
 
 # --- the budget ---
@@ -135,13 +135,13 @@ def test_a_single_common_term_finds_its_newest_rows(reading: ReadingStore, monke
 def test_the_beginning_of_an_identifier_with_digits_is_met_by_it(index: Index, reading: ReadingStore) -> None:
     """`INC7100` stands for the identifiers that begin so, ten of them at most."""
     asked = planned(index, "INC7100")
-    (unit,) = asked.units
-    assert unit.terms == {f"inc7100{digit}" for digit in range(10)}
-    assert set(asked.kept) == unit.terms
+    (clause,) = asked.clauses
+    assert clause.terms == {f"inc7100{digit}" for digit in range(10)}
+    assert set(asked.kept) == clause.terms
     assert {memory.text.split()[-1] for memory in ask(reading, "INC7100", k=20)} == {
         f"INC7100{digit}" for digit in range(10)
     }
-    (wide,) = planned(index, "INC71").units
+    (wide,) = planned(index, "INC71").clauses
     assert len(wide.terms) == 10
 
 
@@ -155,7 +155,7 @@ def test_a_prefix_takes_part_among_other_words(index: Index) -> None:
 @pytest.mark.parametrize("question", ["rarit", "hundred", "INC7", "INC71000", "INC71000x", "seco-INC7"])
 def test_nothing_else_is_a_prefix(index: Index, question: str) -> None:
     """No words, nothing shorter than five characters, no whole identifier, none that is nowhere, no compound."""
-    assert planned(index, question).units == tuple(units_of(question))
+    assert planned(index, question).clauses == tuple(clauses_of(question))
 
 
 # --- what is remembered ---

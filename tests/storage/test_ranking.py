@@ -50,7 +50,7 @@ def test_the_parts_make_up_the_score(store: WritingStore, reading: ReadingStore)
 
 
 def test_who_has_more_of_the_question_is_lifted(store: WritingStore, reading: ReadingStore) -> None:
-    """SHARE of a row's own score, times the part of the question's units that it has."""
+    """SHARE of a row's own score, times the part of the question's clauses that it has."""
     filled(store)
     one(store, fact("mira", "zebra okapi quagga lemur"))
     one(store, fact("mira", "zebra okapi bongo gnus"))

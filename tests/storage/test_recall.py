@@ -14,7 +14,7 @@ from storage.paths import Paths
 from storage.reading import ReadingStore
 from storage.rows import Row
 from storage.schema import create_fresh
-from storage.search.text import match_all, match_any, units_of
+from storage.search.text import clauses_of, match_all, match_any
 from storage.writing import WritingStore
 from tests.storage.conftest import Clock
 from tests.storage.writes import ask, episode, fact, one, short
@@ -110,7 +110,7 @@ def test_punctuation_alone_finds_nothing(store: WritingStore, reading: ReadingSt
 @settings(max_examples=300, deadline=None)
 def test_no_question_is_a_syntax_error(q: str) -> None:
     """Each term is quoted: whatever it is made of, FTS5 takes it as words."""
-    terms = sorted({term for unit in units_of(q) for term in unit.terms})
+    terms = sorted({term for unit in clauses_of(q) for term in unit.terms})
     with closing(apsw.Connection(":memory:")) as db:
         db.execute("CREATE VIRTUAL TABLE f USING fts5(text)")
         for expression in (match_any(terms), match_all(terms)) if terms else ():

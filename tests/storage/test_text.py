@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from storage import limits
-from storage.search.text import STOP_WORDS, analyse, match_all, match_any, quoted, units_of
+from storage.search.text import STOP_WORDS, analyse, clauses_of, match_all, match_any, quoted
 
 TABLE = {
     # English: case, stems, stop words
@@ -88,16 +88,16 @@ def test_stop_words_of_a_short_text_are_kept() -> None:
 def test_a_long_word_is_cut_alike_on_both_sides() -> None:
     """What is longer than a term may be is found by the whole of it."""
     word = "x1" * 500
-    (unit,) = units_of(word)
-    assert unit.satisfied_by(frozenset(analyse(word)))
+    (clause,) = clauses_of(word)
+    assert clause.satisfied_by(frozenset(analyse(word)))
 
 
 # --- questions ---
 
 
 def alternatives(question: str) -> list[set[frozenset[str]]]:
-    """What each unit of a question accepts."""
-    return [set(unit.alternatives) for unit in units_of(question)]
+    """What each clause of a question accepts."""
+    return [set(clause.alternatives) for clause in clauses_of(question)]
 
 
 def test_a_word_is_one_unit() -> None:
@@ -116,47 +116,47 @@ def test_a_question_of_stop_words_asks_for_them() -> None:
 @pytest.mark.parametrize("question", ["kebab-case-query", "snake_case_var", "v2.0.31"])
 def test_a_compound_is_met_whole_or_by_all_of_its_words(question: str) -> None:
     """One of its words is not enough: `snake_case_var` is no question about every row with the word `case`."""
-    (unit,) = units_of(question)
+    (clause,) = clauses_of(question)
     words = set(analyse(question)) - {question}
-    assert unit.satisfied_by({question})
-    assert unit.satisfied_by(words)
+    assert clause.satisfied_by({question})
+    assert clause.satisfied_by(words)
     for word in words:
-        assert not unit.satisfied_by(words - {word})
+        assert not clause.satisfied_by(words - {word})
 
 
 def test_camel_case_is_met_by_the_whole_or_by_its_words() -> None:
     """One of its words is not enough."""
-    (unit,) = units_of("agentZebra")
-    assert unit.satisfied_by({"agentzebra"})
-    assert unit.satisfied_by({"agent", "zebra"})
-    assert not unit.satisfied_by({"zebra"})
+    (clause,) = clauses_of("agentZebra")
+    assert clause.satisfied_by({"agentzebra"})
+    assert clause.satisfied_by({"agent", "zebra"})
+    assert not clause.satisfied_by({"zebra"})
 
 
 @pytest.mark.parametrize("name", ["fetchSession", "getAgentScope", "O'Neill", "closeDumofukSession", "HTTPServers"])
 def test_camel_case_is_found_in_lower_case(name: str) -> None:
     """And the other way round."""
     for question, row in ((name.lower(), name), (name, name.lower())):
-        (unit,) = units_of(question)
-        assert unit.satisfied_by(frozenset(analyse(row))), (question, row)
+        (clause,) = clauses_of(question)
+        assert clause.satisfied_by(frozenset(analyse(row))), (question, row)
 
 
 def test_cjk_asks_for_each_pair() -> None:
-    """A run of three characters is two units; single characters alone are none."""
+    """A run of three characters is two clauses; single characters alone are none."""
     assert alternatives("数据库") == [{frozenset({"数据"})}, {frozenset({"据库"})}]
     assert alternatives("库") == [{frozenset({"库"})}]
 
 
 @pytest.mark.parametrize("question", ["???", "🙂", " ", "(", '"', "*", "\x00"])
 def test_punctuation_asks_for_nothing(question: str) -> None:
-    """No letter and no digit: no unit."""
-    assert units_of(question) == []
+    """No letter and no digit: no clause."""
+    assert clauses_of(question) == []
 
 
 @given(st.text(max_size=200))
 def test_a_text_satisfies_every_unit_of_itself(text: str) -> None:
     """Both sides lead to the same terms; nothing is asked for that the same words do not have."""
     terms = frozenset(analyse(text))
-    assert all(unit.satisfied_by(terms) for unit in units_of(text))
+    assert all(clause.satisfied_by(terms) for clause in clauses_of(text))
 
 
 @given(st.text(max_size=200))
@@ -177,7 +177,7 @@ def test_case_makes_no_difference_to_what_is_found(text: str) -> None:
     for question in forms:
         for row in forms:
             terms = frozenset(analyse(row))
-            assert all(unit.satisfied_by(terms) for unit in units_of(question)), (question, row)
+            assert all(clause.satisfied_by(terms) for clause in clauses_of(question)), (question, row)
 
 
 def test_expressions_are_quoted() -> None:
