@@ -86,7 +86,7 @@ def unavailable(status: int, body: dict[str, Any]) -> bool:
 @pytest.mark.parametrize("fault", ["indexfault", "tablefault", "systemfault"])
 def test_c021_reader_that_raises_ioerror(faulty_service: Service, fault: str) -> None:
     """An I/O error below a recall, SQLite's or the system's, is 503 with its reason, never an empty list."""
-    written = faulty_service.long("mira", "read before the fault")
+    written = faulty_service.long("mira", f"read before the fault {fault[::-1]}")
     faulty_service.long("mira", fault)
     assert unavailable(*faulty_service.rest("GET", "/v1/recall", agent="sol", q=fault))
     error, body = faulty_service.mcp("recall", {"agent": "sol", "q": fault})

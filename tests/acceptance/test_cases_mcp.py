@@ -240,7 +240,7 @@ def test_c119_tools_are_few_small_and_described(shared_service: Service) -> None
         ("durable:424242", "not_found", 404),
         ("long", "invalid_request", 400),
         ("long:", "invalid_request", 400),
-        ("long:-1", "invalid_request", 400),
+        ("long:-1", "not_found", 404),
         ("attic:1", "invalid_request", 400),
         ("long:1 OR 1=1", "invalid_request", 400),
         ("long:99999999999999999999", "invalid_request", 400),
