@@ -15,7 +15,7 @@ from storage import limits
 from storage.errors import Rejection, StorageUnavailable, UnknownAgent
 from storage.reading import Found, ReadingStore
 from storage.records import Recalled, with_reason
-from storage.search.index import IndexFailure
+from storage.search.failures import IndexFailure
 
 log = structlog.get_logger()
 

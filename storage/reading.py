@@ -21,7 +21,8 @@ from storage.recalling import Question, Recollection, fitted
 from storage.records import Memory, Recalled, RowCounts, Scope, ShortEntries, StoreState, Tier
 from storage.rows import SEARCHED, Row, select_digests, select_rows, table_of
 from storage.schema import introspect
-from storage.search.index import Identity, Index, IndexFailure
+from storage.search.failures import IndexFailure
+from storage.search.index import Identity, Index
 from storage.search.searching import Searcher
 from storage.short_term import count_short, list_short, read_short
 

@@ -21,7 +21,8 @@ from storage.paths import Paths
 from storage.records import Tier
 from storage.rows import SEARCHED
 from storage.schema import Schema, ensure_short, introspect
-from storage.search.index import Identity, Index, IndexFailure
+from storage.search.failures import IndexFailure
+from storage.search.index import Identity, Index
 from storage.state import State
 from storage.write_units import WriteUnits
 

@@ -15,15 +15,15 @@ from typing import Any
 import apsw
 
 from storage.database import FileIdentity, fetch, open_own, transaction
-from storage.errors import is_damage
 from storage.records import Tier
 from storage.rows import SEARCHED, Row
 from storage.search.documents import DOCUMENT, Document, Filters, document_of, packed
+from storage.search.failures import index_failures
 from storage.search.text import analyse, quoted
 from storage.times import SQLValue
 
-FORMAT = 2
-"""Of the file; another number in it means a rebuild."""
+FORMAT = 3
+"""Of the file, its analysis included: another number in it means a rebuild."""
 BEFORE_ALL_ROWS = -(2**63)
 """The high-water mark of a tier that nothing of has been followed."""
 Identity = tuple[int, int]
@@ -53,31 +53,6 @@ _TIER_TABLES = (
 )
 
 
-class IndexFailure(Exception):
-    """The index file could not be used. It is never an error of the database, and never an empty result."""
-
-    def __init__(self, cause: Exception, *, damaged: bool) -> None:
-        super().__init__(f"{type(cause).__name__}: {cause}")
-        self.damaged = damaged
-        """True where the file itself cannot be used, so that it has to be made anew."""
-
-
-@contextmanager
-def _failures() -> Iterator[None]:
-    """Run the block and raise an IndexFailure for whatever the file makes of it.
-
-    SQLite has no checksums: flipped bytes also show as text that is no text and numbers that are none.
-    """
-    try:
-        yield
-    except apsw.InterruptError:
-        raise
-    except apsw.Error as error:
-        raise IndexFailure(error, damaged=is_damage(error)) from error
-    except (OSError, ValueError, TypeError, OverflowError) as error:
-        raise IndexFailure(error, damaged=True) from error
-
-
 class Index:
     """A connection to the index file. The writer's may add and remove; a reader's only asks.
 
@@ -95,7 +70,7 @@ class Index:
         self._numbers: dict[str, int] = {}
         self._bytes_seen = 0
         self._identity = FileIdentity(path)  # before it is opened: a file put there in between must be noticed
-        with _failures():
+        with index_failures():
             self._db = self._open_or_remake() if writable else _open_reader(path)
         if self.rebuilt or (writable and self._identity.opened is None):
             self._identity = FileIdentity(path)
@@ -129,7 +104,7 @@ class Index:
         """Throw the file away and begin an empty one; the caller then catches up from nothing."""
         self._db.close()
         self._numbers.clear()
-        with _failures():
+        with index_failures():
             self._db = self._remake()
         self._identity = FileIdentity(self.path)
         self._bytes_seen = 0
@@ -175,7 +150,7 @@ class Index:
     @contextmanager
     def _changing(self) -> Iterator[None]:
         try:
-            with _failures(), transaction(self._db):
+            with index_failures(), transaction(self._db):
                 yield
         except BaseException:
             self._numbers.clear()  # a name that was numbered in the transaction has no number now
@@ -243,24 +218,24 @@ class Index:
         """Note that the index has once followed the tables to their end."""
         if self.complete:
             return
-        with _failures():
+        with index_failures():
             self._db.execute("INSERT OR REPLACE INTO meta VALUES ('complete', 1)")
 
     # --- what both ask ---
 
     def _ask(self, statement: str, bindings: Sequence[SQLValue] = ()) -> list[tuple[Any, ...]]:
-        with _failures():
+        with index_failures():
             return fetch(self._db, statement, bindings)
 
     def _number(self, statement: str, bindings: Sequence[SQLValue] = ()) -> int | None:
         """The number that a statement answers with; None for no row and for NULL."""
-        with _failures():
+        with index_failures():
             found = fetch(self._db, statement, bindings)
             return int(found[0][0]) if found and found[0][0] is not None else None
 
     def _documents(self, tier: Tier, statement: str, bindings: Sequence[SQLValue]) -> list[Document]:
         """The documents whose columns, named by DOCUMENT, a statement answers with."""
-        with _failures():
+        with index_failures():
             return [document_of(tier, columns) for columns in fetch(self._db, statement, bindings)]
 
     @property

@@ -16,7 +16,7 @@ import pytest
 from storage.errors import Rejection
 from storage.paths import Paths
 from storage.reading import ReadingStore
-from storage.search.index import IndexFailure
+from storage.search.failures import IndexFailure
 from storage.writing import WritingStore
 from tests.storage.writes import ask, episode, fact, one, reply, short
 from tests.support import fresh_database, rows
