@@ -1,6 +1,6 @@
 """The legacy schema, found by introspection: which table and column plays which role.
 
-The schema is not ours (CLIENTS, "The legacy database"): columns are found by name and mapped to roles. We create
+The schema is not ours, and fleets name their columns differently: they are found by name and mapped to roles. We create
 `memory_short` exactly as the spec gives it, and nothing else, ever.
 """
 

@@ -1,7 +1,7 @@
 """Instants: how the legacy tables store them, and how callers write and read them.
 
 Inside the program an instant is a float of seconds since 1970 UTC. A table may hold seconds, milliseconds,
-microseconds or ISO text, even mixed (CLIENTS, "The legacy database"), so reading looks at the value and writing
+microseconds or ISO text, even mixed (all seen in fleets' databases), so reading looks at the value and writing
 follows the newest row.
 """
 
