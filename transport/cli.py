@@ -15,6 +15,7 @@ from storage import limits
 from storage.errors import ConfigurationError, Rejection
 from transport import settings
 from transport.operations import OPERATIONS, Operation
+from transport.settings import EX_CONFIG
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from storage.writing import WritingStore
 
 EX_UNAVAILABLE = 69
-EX_CONFIG = 78
 _DEFAULT_URL = "http://127.0.0.1:8437"
 
 

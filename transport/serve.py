@@ -29,11 +29,10 @@ from transport.hypercorn_trio import serve as hypercorn_serve
 from transport.mcp_tools import create_mcp
 from transport.packages import require_own_packages
 from transport.rest_routes import create_rest
-from transport.settings import Settings
+from transport.settings import EX_CONFIG, Settings
 
 log = structlog.get_logger()
 
-EX_CONFIG = 78
 _KEEP_ALIVE_S = 75  # Hypercorn's 5 s equal httpx's expiry: a reused connection would meet a closing one
 _USER_TIMEOUT_MS = 25_000
 _BACKLOG = 1_024

@@ -17,6 +17,8 @@ from pydantic_settings import (
 
 from storage.errors import ConfigurationError
 
+EX_CONFIG = 78
+"""The exit code of a configuration that cannot be served (sysexits.h)."""
 PREFIX = "SOLOS_MEMORY_"
 CONFIG_VARIABLE = PREFIX + "CONFIG"
 AGENT_VARIABLE = PREFIX + "AGENT"
