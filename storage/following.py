@@ -49,11 +49,12 @@ class Follower:
         """Index what the tables hold beyond the high-water marks, until a time; True when nothing is left."""
         if not self.index.unchanged:
             self.index.remake()
-        while behind := [tier for tier in SEARCHED if self.last_row(tier) > self.index.high_water(tier)]:
-            for tier in behind:
-                self._follow_slice(tier)
-            if time.monotonic() >= until:
-                return False
+        with self.index.changing():
+            while behind := [tier for tier in SEARCHED if self.last_row(tier) > self.index.high_water(tier)]:
+                for tier in behind:
+                    self._follow_slice(tier)
+                if time.monotonic() >= until:
+                    return False
         self._check_newest()
         self.index.mark_complete()
         return True
@@ -62,7 +63,7 @@ class Follower:
         mark = self.index.high_water(tier)
         where = "WHERE t.rowid > ? ORDER BY t.rowid LIMIT ?"
         rows = list(select_rows(self._db, self._schema, tier, where, (mark, limits.CATCH_UP_ROWS)))
-        self.index.follow(self._in_sessions(rows), {tier: rows[-1].row if rows else self.last_row(tier)})
+        self.index.follow(tier, self._in_sessions(rows), rows[-1].row if rows else self.last_row(tier))
 
     def _check_newest(self) -> None:
         """Look at the newest rows after a foreign commit: an id that was used before tells nothing by itself."""
@@ -84,7 +85,7 @@ class Follower:
             if gone := set(wanted) - {row.row for row in found}:
                 self.index.forget(tier, gone)
             if found:
-                self.index.follow(self._in_sessions(found), {})
+                self.index.follow(tier, self._in_sessions(found))
 
     def row_at(self, tier: Tier, row: int) -> Row | None:
         """The row with this id as it is now."""

@@ -2,21 +2,31 @@
 
 import zlib
 from array import array
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from storage.records import Tier
 from storage.times import SQLValue
 
-_HASHES_CACHED = 50_000
-DOCUMENT = "d.row, d.agent, d.session, d.created_s, d.digest, d.sentence, d.length, d.terms"
+DOCUMENT = "d.row, d.agent, d.session, d.created_s, d.digest, d.sentence"
 """The columns of a document `d`, in the order that document_of() takes."""
+REPEATED: Final = (2, 3, 4, 6, 9, 14)
+"""How often a term occurs is kept by these steps: more says little (BM25 saturates), and the steps are exact to 4."""
+HEAD: Final = 1 + len(REPEATED)
+"""The numbers before a document's terms: its length, then how many of its terms reach each step of REPEATED."""
+
+_HASHES_CACHED = 50_000
+_NUMBER_MAX = 0xFFFF
+HASHES: Final = _NUMBER_MAX + 1
+"""How many values hashed() has."""
 
 
 class Document(NamedTuple):
-    """What the index keeps of a row. A tuple: a recall makes hundreds."""
+    """What the index keeps of a row, but its terms. A tuple: a recall makes hundreds."""
 
     tier: Tier
     row: int
@@ -29,10 +39,6 @@ class Document(NamedTuple):
     """Of all that is shown: another one in the table means that the row has changed."""
     sentence: int
     """Of the text alone: two authors may have written the same."""
-    length: int
-    """Its terms, repetitions included."""
-    terms: Sequence[int]
-    """The hashes of its distinct terms."""
 
 
 @lru_cache(maxsize=_HASHES_CACHED)
@@ -41,20 +47,47 @@ def hashed(term: str) -> int:
 
     Enough to rank by; what is found by it alone is checked against the row's text before it is shown.
     """
-    return zlib.crc32(term.encode("utf-8", "surrogatepass")) & 0xFFFF
+    return zlib.crc32(term.encode("utf-8", "surrogatepass")) & _NUMBER_MAX
 
 
-def packed(terms: Iterable[str]) -> bytes:
-    """The distinct terms of a document as it keeps them."""
-    return array("H", {hashed(term) for term in terms}).tobytes()
+def packed(counts: Counter[str]) -> bytes:
+    """How often a document holds each of its terms, as it keeps them: 16-bit numbers.
+
+    First its length, then how many of its distinct terms occur as often as each of REPEATED says, then the distinct
+    terms' hashes, those that occur most often first: so a term's place tells how often it occurs.
+    """
+    once: list[str] = []
+    often: list[str] = []
+    for term, count in counts.items():
+        (once if count == 1 else often).append(term)
+    often.sort(key=counts.__getitem__, reverse=True)
+    rising = [counts[term] for term in reversed(often)]
+    reached = [len(rising) - bisect_left(rising, step) for step in REPEATED]
+    return array("H", [min(counts.total(), _NUMBER_MAX), *reached, *map(hashed, often), *map(hashed, once)]).tobytes()
+
+
+def length_of(packed_terms: bytes) -> int:
+    """How many terms packed() was given, repetitions included; at most 65,535."""
+    return memoryview(packed_terms).cast("H")[0]
+
+
+def distinct(packed_terms: bytes) -> frozenset[int]:
+    """The hashes of the distinct terms that packed() was given."""
+    return frozenset(memoryview(packed_terms).cast("H")[HEAD:])
 
 
 def document_of(tier: Tier, columns: Sequence[Any]) -> Document:
     """A document from the columns that DOCUMENT names."""
-    length = columns[-2]
-    if not isinstance(length, int):
-        raise TypeError("a document's length is no number")
-    return Document._make((tier, *columns[:-1], array("H", columns[-1])))
+    return Document._make((tier, *columns))
+
+
+def facet(kind: str, number: int) -> str:
+    """The term by which the index finds all rows of an agent, a topic or a tag.
+
+    It begins with a character of private use, as no term of a text does: texts hold letters, digits and what joins
+    them.
+    """
+    return f"\ue000{kind}{number}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +102,20 @@ class Filters:
     live_at_s: float | None = None
     """Only what has not expired; short rows alone expire."""
 
-    def conditions(self, tier: Tier) -> tuple[str, list[SQLValue]]:
-        """Conditions on the document `d`, each beginning with AND, and their bindings."""
+    @property
+    def facets(self) -> tuple[str, ...]:
+        """The terms that a row must hold to be of the agent, the topic and all the tags."""
+        named = [("agent", self.agent), ("topic", self.topic), *(("tag", tag) for tag in self.tags)]
+        return tuple(facet(kind, number) for kind, number in named if number is not None)
+
+    @property
+    def timed(self) -> bool:
+        """Whether since or until was given."""
+        return self.since_s is not None or self.until_s is not None
+
+    def conditions(self) -> tuple[str, list[SQLValue]]:
+        """Conditions of time on the document `d`, each beginning with AND, and their bindings."""
         found: list[tuple[str, SQLValue]] = []
-        if self.agent is not None:
-            found.append(("d.agent = ?", self.agent))
-        if self.topic is not None:
-            found.append(("d.topic = ?", self.topic))
-        found += [(f"EXISTS (SELECT 1 FROM {tier}_tags WHERE tag = ? AND row = d.row)", tag) for tag in self.tags]
         if self.since_s is not None:
             found.append(("d.created_s >= ?", self.since_s))
         if self.until_s is not None:
@@ -89,25 +128,7 @@ class Filters:
         """Whether a document that was not asked for may stand beside those that were; it knows no topics and tags."""
         if self.topic is not None or self.tags or (self.agent is not None and document.agent != self.agent):
             return False
-        if self.since_s is None and self.until_s is None:
+        if not self.timed:
             return True
         at_s = document.created_s
         return at_s is not None and (self.since_s or at_s) <= at_s <= (self.until_s or at_s)
-
-    def parts(self) -> list["Filters"]:
-        """The filters one by one: each can be counted and listed by an index of its own."""
-        parts = [Filters(tags=(tag,)) for tag in self.tags]
-        if self.agent is not None:
-            parts.append(Filters(agent=self.agent))
-        if self.topic is not None:
-            parts.append(Filters(topic=self.topic))
-        if self.since_s is not None or self.until_s is not None:
-            parts.append(Filters(since_s=self.since_s, until_s=self.until_s))
-        return parts
-
-    def source(self, tier: Tier) -> tuple[str, list[SQLValue]]:
-        """The FROM and WHERE that list the rows of one of parts(), by its index."""
-        if self.tags:
-            return f"{tier}_tags WHERE tag = ?", [self.tags[0]]
-        where, bindings = self.conditions(tier)
-        return f"{tier}_documents AS d WHERE 1{where}", bindings

@@ -29,5 +29,5 @@ def index_failures() -> Iterator[None]:
         raise
     except apsw.Error as error:
         raise IndexFailure(error, damaged=is_damage(error)) from error
-    except (OSError, ValueError, TypeError, OverflowError) as error:
+    except (OSError, ValueError, TypeError, IndexError, OverflowError) as error:
         raise IndexFailure(error, damaged=True) from error

@@ -1,12 +1,14 @@
 """The index file: for each tier an FTS5 table and a table of documents that follow the database's table.
 
 A cache. Its high-water marks lie in the same file and the same transactions as its rows, so that after a crash it
-knows how far it has come. A document is what must be known of a row without reading the database: author, session,
-topic, tags and time to narrow by, the digests that tell a changed row and the same sentence, and the set of its terms
-(16 bits of a hash for each) to score it without its posting lists.
+knows how far it has come. A document is what must be known of a row without reading the database: author, session
+and time, the digests that tell a changed row and the same sentence, and its terms (16 bits of a hash for each, with how
+often they occur) to score it by. So the FTS5 tables keep posting lists and nothing else (`detail=none`): no positions,
+no bm25(). Author, topic and tags are terms of their own there (documents.facet).
 """
 
-from array import array
+import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,22 +19,26 @@ import apsw
 from storage.database import FileIdentity, fetch, open_own, transaction
 from storage.records import Tier
 from storage.rows import SEARCHED, Row
-from storage.search.documents import DOCUMENT, Document, Filters, document_of, packed
+from storage.search.documents import DOCUMENT, Document, Filters, document_of, facet, length_of, packed
 from storage.search.failures import index_failures
 from storage.search.text import analyse, quoted
 from storage.times import SQLValue
 
-FORMAT = 3
+FORMAT = 4
 """Of the file, its analysis included: another number in it means a rebuild."""
 BEFORE_ALL_ROWS = -(2**63)
 """The high-water mark of a tier that nothing of has been followed."""
+Posting = tuple[int, bytes]
+"""A row, and its terms as documents.packed() made them."""
 Identity = tuple[int, int]
 """Device and inode: which file of the path's history is meant."""
 
 _BUSY_MS = 1_000
 _NUMBERS_CACHED = 10_000
-# Every character but white space belongs to a token: storage/search/text.py has decided already.
-_TOKENIZE = "unicode61 remove_diacritics 0 categories ''L* M* N* P* S* Co''"
+# Every character but the space belongs to a token: storage/search/text.py has decided already.
+_TOKENIZE = apsw.format_sql_value(
+    "ascii tokenchars " + apsw.format_sql_value("".join(map(chr, range(1, 128))).replace(" ", ""))
+)
 _SHARED_TABLES = (
     "CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID",
     "CREATE TABLE high_water (tier TEXT PRIMARY KEY, row INTEGER NOT NULL) WITHOUT ROWID",
@@ -41,15 +47,12 @@ _SHARED_TABLES = (
     "CREATE TABLE names (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE)",
 )
 _TIER_TABLES = (
-    "CREATE VIRTUAL TABLE {tier}_fts USING fts5(terms, content='', contentless_delete=1, tokenize='{tokenize}')",
-    "CREATE TABLE {tier}_documents (row INTEGER PRIMARY KEY, agent INTEGER NOT NULL, session INTEGER, topic INTEGER, "
-    "created_s REAL, expires_s REAL, digest INTEGER NOT NULL, sentence INTEGER NOT NULL, length INTEGER NOT NULL, "
-    "tags BLOB, terms BLOB NOT NULL)",
-    "CREATE INDEX {tier}_by_agent ON {tier}_documents (agent)",
-    "CREATE INDEX {tier}_by_topic ON {tier}_documents (topic) WHERE topic IS NOT NULL",
+    "CREATE VIRTUAL TABLE {tier}_fts USING fts5"
+    "(terms, content='', contentless_delete=1, detail=none, tokenize={tokenize})",
+    "CREATE TABLE {tier}_documents (row INTEGER PRIMARY KEY, agent INTEGER NOT NULL, session INTEGER, "
+    "created_s REAL, expires_s REAL, digest INTEGER NOT NULL, sentence INTEGER NOT NULL, terms BLOB NOT NULL)",
     "CREATE INDEX {tier}_by_session ON {tier}_documents (session) WHERE session IS NOT NULL",
     "CREATE INDEX {tier}_by_time ON {tier}_documents (created_s)",
-    "CREATE TABLE {tier}_tags (tag INTEGER, row INTEGER, PRIMARY KEY (tag, row)) WITHOUT ROWID",
 )
 
 
@@ -133,22 +136,37 @@ class Index:
 
     # --- what the writer does ---
 
-    def follow(self, rows: Iterable[Row], marks: dict[Tier, int]) -> None:
-        """Add or refresh rows and move the high-water marks, in one transaction."""
-        with self._changing():
+    def follow(self, tier: Tier, rows: Sequence[Row], mark: int | None = None) -> None:
+        """Add or refresh rows of a tier and move its high-water mark, in one transaction."""
+        with self.changing():
+            known = self._digests(tier, [row.row for row in rows])
+            added: Counter[str] = Counter()
+            lengths: Counter[str] = Counter()
             for row in rows:
-                self._put(row)
-            for tier, mark in marks.items():
+                digest = row.digest
+                if row.row in known:
+                    if known[row.row] == digest:
+                        continue
+                    self._drop(tier, row.row)
+                added[row.agent] += 1
+                lengths[row.agent] += self._put(row, digest)
+            for agent, count in added.items():
+                self._count(tier, agent, count, lengths[agent])
+            if mark is not None:
                 self._db.execute("INSERT OR REPLACE INTO high_water VALUES (?, ?)", (tier, mark))
 
     def forget(self, tier: Tier, rows: Iterable[int]) -> None:
         """Remove rows that are gone from the table."""
-        with self._changing():
+        with self.changing():
             for row in rows:
                 self._drop(tier, row)
 
     @contextmanager
-    def _changing(self) -> Iterator[None]:
+    def changing(self) -> Iterator[None]:
+        """One transaction for all that the block adds and removes; a block in a block belongs to the outer one."""
+        if self._db.in_transaction:
+            yield
+            return
         try:
             with index_failures(), transaction(self._db):
                 yield
@@ -156,54 +174,48 @@ class Index:
             self._numbers.clear()  # a name that was numbered in the transaction has no number now
             raise
 
-    def _put(self, row: Row) -> None:
-        digest = row.digest
-        known = self.digest_of(row.tier, row.row)
-        if known is not None:
-            if known == digest:
-                return
-            self._drop(row.tier, row.row)
-        terms = analyse(*row.parts)
-        tags = array("I", {self._name(tag) for tag in row.tags})
-        db = self._db
-        db.execute(
-            f"INSERT INTO {row.tier}_documents VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    def _put(self, row: Row, digest: int) -> int:
+        """Add a row that the index does not hold, and return the length of its document."""
+        terms = Counter(analyse(*row.parts))
+        blob = packed(terms)
+        agent = self._name(row.agent)
+        facets = [facet("agent", agent), *(facet("tag", self._name(tag)) for tag in row.tags)]
+        if row.topic is not None:
+            facets.append(facet("topic", self._name(row.topic)))
+        self._db.execute(
+            f"INSERT INTO {row.tier}_documents VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 row.row,
-                self._name(row.agent),
+                agent,
                 None if row.session is None else self._name(row.session),
-                None if row.topic is None else self._name(row.topic),
                 row.created_s,
                 row.expires_at,
                 digest,
                 row.sentence,
-                len(terms),
-                tags.tobytes() or None,
-                packed(terms),
+                blob,
             ),
         )
-        db.execute(f"INSERT INTO {row.tier}_fts (rowid, terms) VALUES (?, ?)", (row.row, " ".join(terms)))
-        for tag in tags:
-            db.execute(f"INSERT INTO {row.tier}_tags VALUES (?, ?)", (tag, row.row))
-        db.execute(
-            "INSERT INTO counts VALUES (?, ?, 1, ?) "
-            "ON CONFLICT DO UPDATE SET rows = rows + 1, terms = terms + excluded.terms",
-            (row.tier, row.agent, len(terms)),
+        self._db.execute(
+            f"INSERT INTO {row.tier}_fts (rowid, terms) VALUES (?, ?)", (row.row, " ".join([*facets, *terms]))
         )
+        return length_of(blob)
 
     def _drop(self, tier: Tier, row: int) -> None:
-        db = self._db
-        gone = fetch(db, f"DELETE FROM {tier}_documents WHERE row = ? RETURNING agent, length, tags", (row,))
-        if not gone:
-            return
-        agent, length, tags = gone[0]
-        db.execute(f"DELETE FROM {tier}_fts WHERE rowid = ?", (row,))
-        for tag in array("I", tags or b""):
-            db.execute(f"DELETE FROM {tier}_tags WHERE tag = ? AND row = ?", (tag, row))
-        db.execute(
-            "UPDATE counts SET rows = rows - 1, terms = terms - ? "
-            "WHERE tier = ? AND agent = (SELECT name FROM names WHERE id = ?)",
-            (length, tier, agent),
+        gone = fetch(
+            self._db,
+            f"DELETE FROM {tier}_documents WHERE row = ? RETURNING (SELECT name FROM names WHERE id = agent), terms",
+            (row,),
+        )
+        if gone:
+            agent, terms = gone[0]
+            self._db.execute(f"DELETE FROM {tier}_fts WHERE rowid = ?", (row,))
+            self._count(tier, agent, -1, -length_of(terms))
+
+    def _count(self, tier: Tier, agent: str, rows: int, terms: int) -> None:
+        self._db.execute(
+            "INSERT INTO counts VALUES (?, ?, ?, ?) "
+            "ON CONFLICT DO UPDATE SET rows = rows + excluded.rows, terms = terms + excluded.terms",
+            (tier, agent, rows, terms),
         )
 
     def _name(self, name: str) -> int:
@@ -233,11 +245,6 @@ class Index:
             found = fetch(self._db, statement, bindings)
             return int(found[0][0]) if found and found[0][0] is not None else None
 
-    def _documents(self, tier: Tier, statement: str, bindings: Sequence[SQLValue]) -> list[Document]:
-        """The documents whose columns, named by DOCUMENT, a statement answers with."""
-        with index_failures():
-            return [document_of(tier, columns) for columns in fetch(self._db, statement, bindings)]
-
     @property
     def complete(self) -> bool:
         """False from a rebuild's beginning to its end."""
@@ -250,6 +257,11 @@ class Index:
     def current(self, row: Row) -> bool:
         """Whether the index knows this row with just this content."""
         return self.digest_of(row.tier, row.row) == row.digest
+
+    def _digests(self, tier: Tier, rows: Sequence[int]) -> dict[int, int]:
+        """The digests of those rows that the index holds."""
+        sql = f"SELECT row, digest FROM json_each(?) JOIN {tier}_documents ON row = value"
+        return dict(self._ask(sql, (json.dumps(rows),)))
 
     def rows_after(self, tier: Tier, before: int, last: int) -> dict[int, int]:
         """The digests of the documents after one row id up to another, by row id."""
@@ -307,55 +319,47 @@ class Index:
         )
         return [term for (term,) in found]
 
-    def best(self, tier: Tier, expression: str, filters: Filters, at_most: int) -> list[Document]:
-        """The best documents by bm25() that satisfy an FTS5 expression and the filters, best first.
+    def matching(self, tier: Tier, expression: str, filters: Filters, at_most: int) -> list[Posting]:
+        """The newest rows that satisfy an FTS5 expression and the times of the filters, with their terms.
 
-        bm25() costs 0.7 µs for each posting of the expression: bound those.
+        Costs about 2 µs for each; those that the times exclude cost the same.
         """
-        where, bindings = filters.conditions(tier)
-        join = f"JOIN {tier}_documents AS d ON d.row = {tier}_fts.rowid" if where else ""
-        return self._documents(
-            tier,
-            f"SELECT {DOCUMENT} FROM ("
-            f"SELECT bm25({tier}_fts) AS score, {tier}_fts.rowid AS row FROM {tier}_fts {join} "
-            f"WHERE {tier}_fts MATCH ?{where} ORDER BY bm25({tier}_fts), {tier}_fts.rowid DESC LIMIT ?"
-            f") AS best JOIN {tier}_documents AS d ON d.row = best.row ORDER BY best.score, best.row DESC",
+        times, bindings = filters.conditions()
+        return self._ask(
+            f"SELECT d.row, d.terms FROM {tier}_fts CROSS JOIN {tier}_documents AS d ON d.row = {tier}_fts.rowid "
+            f"WHERE {tier}_fts MATCH ?{times} ORDER BY {tier}_fts.rowid DESC LIMIT ?",
             (expression, *bindings, at_most),
         )
 
-    def newest(self, tier: Tier, expression: str, filters: Filters, at_most: int) -> list[Document]:
-        """The newest documents that satisfy an FTS5 expression and the filters, without scoring any."""
-        where, bindings = filters.conditions(tier)
-        return self._documents(
-            tier,
-            f"SELECT {DOCUMENT} FROM {tier}_fts CROSS JOIN {tier}_documents AS d ON d.row = {tier}_fts.rowid "
-            f"WHERE {tier}_fts MATCH ?{where} ORDER BY {tier}_fts.rowid DESC LIMIT ?",
-            (expression, *bindings, at_most),
-        )
+    def timed(self, tier: Tier, filters: Filters, at_most: int) -> list[int]:
+        """Rows that the times of the filters leave, in no order."""
+        times, bindings = filters.conditions()
+        found = self._ask(f"SELECT d.row FROM {tier}_documents AS d WHERE 1{times} LIMIT ?", (*bindings, at_most))
+        return [row for (row,) in found]
 
-    def filtered(self, tier: Tier, narrow: Filters, filters: Filters, at_most: int) -> list[Document]:
-        """The newest documents of those that the one condition `narrow` leaves, which satisfy all the filters."""
-        source, bound = narrow.source(tier)
-        where, bindings = filters.conditions(tier)
-        return self._documents(
-            tier,
-            f"SELECT {DOCUMENT} FROM (SELECT row FROM {source} ORDER BY row DESC LIMIT ?) AS some "
-            f"JOIN {tier}_documents AS d ON d.row = some.row WHERE 1{where} ORDER BY d.row DESC",
-            (*bound, at_most, *bindings),
-        )
+    def among(self, tier: Tier, rows: Sequence[int], expression: str | None, filters: Filters) -> list[Posting]:
+        """Those of the rows that satisfy an FTS5 expression, if there is one, and the filters' times."""
+        if not rows:
+            return []
+        if expression is not None:
+            span = f"{tier}_fts MATCH ? AND rowid BETWEEN ? AND ?"
+            held = self._ask(f"SELECT rowid FROM {tier}_fts WHERE {span}", (expression, min(rows), max(rows)))
+            rows = sorted({row for (row,) in held}.intersection(rows))
+        times, bindings = filters.conditions()
+        sql = f"SELECT d.row, d.terms FROM json_each(?) JOIN {tier}_documents AS d ON d.row = value WHERE 1{times}"
+        return self._ask(sql, (json.dumps(rows), *bindings))
 
-    def left_by(self, tier: Tier, narrow: Filters, at_most: int) -> int:
-        """How many documents one condition leaves; counting stops at `at_most`."""
-        source, bound = narrow.source(tier)
-        return self._number(f"SELECT count(*) FROM (SELECT 1 FROM {source} LIMIT ?)", (*bound, at_most)) or 0
+    def documents(self, tier: Tier, rows: Sequence[int]) -> list[Document]:
+        """The documents of these rows; those that are gone are left out."""
+        if not rows:
+            return []
+        sql = f"SELECT {DOCUMENT} FROM json_each(?) JOIN {tier}_documents AS d ON d.row = value"
+        return [document_of(tier, columns) for columns in self._ask(sql, (json.dumps(rows),))]
 
     def session(self, tier: Tier, session: int, at_most: int) -> list[Document]:
         """The documents of a session in their order."""
-        return self._documents(
-            tier,
-            f"SELECT {DOCUMENT} FROM {tier}_documents AS d WHERE d.session = ? ORDER BY d.row LIMIT ?",
-            (session, at_most),
-        )
+        sql = f"SELECT {DOCUMENT} FROM {tier}_documents AS d WHERE d.session = ? ORDER BY d.row LIMIT ?"
+        return [document_of(tier, columns) for columns in self._ask(sql, (session, at_most))]
 
     def authors(self) -> list[str]:
         """Every author of an indexed row."""

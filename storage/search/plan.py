@@ -1,7 +1,7 @@
 """The plan of a recall: which posting lists are read, so that its cost does not grow with the store.
 
-bm25() costs 0.7 µs for every row that holds any of the terms. So the rarest terms of a question are asked for, up to
-a budget of postings; the others count when the candidates are ranked, from the documents' own sets of terms.
+Each row that is scored costs about 2 µs. So the rarest terms of a question are asked for, up to a budget of postings;
+the others count when the rows are scored, from the documents' own terms.
 """
 
 import math
@@ -9,19 +9,25 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from storage import limits
 from storage.records import Tier
-from storage.search.documents import hashed
+from storage.search.documents import HASHES, hashed
 from storage.search.index import Index
 from storage.search.text import Clause, quoted
 
-_COMMON_FROM: Final = 1_000
+_COMMON_FROM: Final = 250
 _PREFIX_CHARS_MIN: Final = 5
 _PREFIX_TERMS_MAX: Final = 10
 _GROWTH: Final = 1.1
 _IDF_MIN: Final = 1e-6
+_TELLING_ROWS: Final = 10
+_SHARE_MIN: Final = 1 / 4
+"""Of filters: stepping over the rows that they exclude costs, too, though less than reading a row."""
 
 
 class Frequencies:
@@ -52,25 +58,46 @@ class Frequencies:
         return frequency
 
 
+class Spending(NamedTuple):
+    """What a budget of rows is spent on in one tier."""
+
+    kept: tuple[str, ...]
+    """The terms whose rows are all read, rarest first."""
+    dropped: tuple[str, ...]
+    """The other terms that occur, rarest first."""
+    left: int
+    """How many rows of those the budget allows."""
+
+
 @dataclass(frozen=True)
 class Plan:
-    """What is asked of one tier."""
+    """What is asked of one tier, and how often it occurs there."""
 
     tier: Tier
     clauses: tuple[Clause, ...]
     frequencies: dict[str, int]
     documents: int
     average_length: float
-    kept: tuple[str, ...]
-    """The terms whose postings are read, rarest first."""
-    within_budget: bool
-    """False where even the rarest term has more postings than the budget: then newest postings stand for all."""
 
     @cached_property
-    def dropped(self) -> tuple[str, ...]:
-        """The terms that occur and are not kept, rarest first."""
-        left = [term for term in self.frequencies if self.frequencies[term] and term not in self.kept]
-        return tuple(sorted(left, key=self.frequencies.__getitem__))
+    def occurring(self) -> tuple[str, ...]:
+        """The terms that occur, rarest first."""
+        return tuple(sorted((term for term in self.frequencies if self.frequencies[term]), key=self._rarity))
+
+    def spend(self, budget: int, share: float) -> Spending:
+        """Keep the rarest terms, as many as a budget of rows allows where filters leave this share of a term's rows."""
+        share = max(share, _SHARE_MIN)
+        spent = 0.0
+        for at, term in enumerate(self.occurring):
+            spent += share * self.frequencies[term]
+            if spent > budget:
+                return Spending(
+                    self.occurring[:at], self.occurring[at:], int(budget - spent + share * self.frequencies[term])
+                )
+        return Spending(self.occurring, (), int(budget - spent))
+
+    def _rarity(self, term: str) -> tuple[int, str]:
+        return self.frequencies[term], term
 
     @cached_property
     def _simple(self) -> frozenset[int]:
@@ -90,14 +117,14 @@ class Plan:
     def telling(self) -> tuple[str, ...]:
         """One term for each clause that occurs, rarest first: of a compound the whole, or its rarest word."""
         chosen = (self._telling(clause) for clause in self.clauses)
-        return tuple(sorted({term for term in chosen if term}, key=lambda term: (self.frequencies[term], term)))
+        return tuple(sorted({term for term in chosen if term}, key=self._rarity))
 
     def _telling(self, clause: Clause) -> str | None:
         wholes = [term for alternative in clause.alternatives if len(alternative) == 1 for term in alternative]
         for terms in (wholes, clause.terms):
             occurring = [term for term in terms if self.frequencies.get(term)]
             if occurring:
-                return min(occurring, key=lambda term: (self.frequencies[term], term))
+                return min(occurring, key=self._rarity)
         return None
 
     def share(self, held: frozenset[int] | set[int]) -> float:
@@ -112,9 +139,11 @@ class Plan:
 class Weights:
     """How telling each term of a question is, over all the tiers that are asked: their rows compete."""
 
-    idf: dict[int, float]
-    """By the hash of each term that occurs, as FTS5's bm25() has it."""
+    idf: NDArray[np.float64]
+    """By a term's hash; 0 for what was not asked and for what occurs nowhere."""
     average_length: float
+    telling: bool
+    """Whether a term is so rare that the question is about the few rows that hold it."""
 
 
 def weigh(plans: Sequence[Plan]) -> Weights:
@@ -124,8 +153,12 @@ def weigh(plans: Sequence[Plan]) -> Weights:
     frequencies: Counter[str] = Counter()
     for plan in plans:
         frequencies.update(plan.frequencies)
-    idf = {hashed(term): _idf(frequency, documents) for term, frequency in frequencies.items() if frequency}
-    return Weights(idf, length / documents if documents else 1.0)
+    idf = np.zeros(HASHES)
+    for term, frequency in frequencies.items():
+        if frequency:
+            idf[hashed(term)] = _idf(frequency, documents)
+    telling = any(0 < frequency <= _TELLING_ROWS for frequency in frequencies.values())
+    return Weights(idf, length / documents if documents else 1.0, telling)
 
 
 def _idf(frequency: int, documents: int) -> float:
@@ -133,8 +166,8 @@ def _idf(frequency: int, documents: int) -> float:
     return max(math.log((others + 0.5) / (frequency + 0.5)), _IDF_MIN)
 
 
-def plan(index: Index, tier: Tier, frequencies: Frequencies, clauses: Sequence[Clause], budget: int) -> Plan:
-    """Choose the rarest terms of a question up to a budget of postings, and one at least."""
+def plan(index: Index, tier: Tier, frequencies: Frequencies, clauses: Sequence[Clause]) -> Plan:
+    """Look up what a question asks for in one tier."""
     documents, average_length = index.size(tier)
     clauses = clauses[: limits.QUERY_TERMS_MAX]
     terms = list(dict.fromkeys(term for clause in clauses for term in sorted(clause.terms)))[: limits.QUERY_TERMS_MAX]
@@ -142,27 +175,7 @@ def plan(index: Index, tier: Tier, frequencies: Frequencies, clauses: Sequence[C
     asked = tuple(_with_prefixes(index, tier, clause, known) for clause in clauses)
     more = [term for clause in asked for term in clause.terms if term not in known]
     known |= frequencies.of(more, documents)
-    kept = _rarest(known, budget)
-    return Plan(
-        tier=tier,
-        clauses=asked,
-        frequencies=known,
-        documents=documents,
-        average_length=average_length,
-        kept=kept,
-        within_budget=not kept or known[kept[0]] <= budget,
-    )
-
-
-def _rarest(frequencies: dict[str, int], budget: int) -> tuple[str, ...]:
-    kept: list[str] = []
-    spent = 0
-    for term in sorted((term for term in frequencies if frequencies[term]), key=frequencies.__getitem__):
-        spent += frequencies[term]
-        if kept and spent > budget:
-            break
-        kept.append(term)
-    return tuple(kept)
+    return Plan(tier, asked, known, documents, average_length)
 
 
 def _with_prefixes(index: Index, tier: Tier, clause: Clause, known: dict[str, int]) -> Clause:

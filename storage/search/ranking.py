@@ -1,15 +1,18 @@
 """The ranking of a recall's candidates. Every rule here has paid on several sets; see the ablation of bench-recall."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from storage.records import Tier
-from storage.search.documents import Document, Filters
+from storage.search.documents import HEAD, REPEATED, Document, Filters
 from storage.search.index import Index
-from storage.search.plan import Plan, Weights
+from storage.search.plan import Weights
 
 K1: Final = 1.2
 B: Final = 0.75
@@ -17,11 +20,15 @@ LIFT: float = 0.35
 """What a row's neighbours in its session get of its score."""
 AGENT_BONUS: float = 1.5
 """For a row whose author the question names."""
-SESSION_BEST: float = 0.2
+SESSION_BEST: float = 0.35
 """What each row of a session gets of the session's best score."""
-SHARE: float = 0.5
+SHARE: float = 0.1
 """How much of its score a row gets again if it has all that the question asks for."""
 _SESSION_ROWS_MAX: Final = 2_000
+_BLOCK: Final = 1_024
+"""Documents that are scored at once: in one go 5,000 cost three times as much, for fresh pages of memory."""
+_STEPS: Final = np.diff((1, *REPEATED)).astype(np.float64)
+"""What each step of REPEATED that a term reaches adds to how often it occurs."""
 
 
 @dataclass(slots=True)
@@ -42,20 +49,37 @@ class Candidate:
         return sum(self.parts.values())
 
 
-def score(plan: Plan, weights: Weights, documents: Iterable[Document], *, certain: bool) -> list[Candidate]:
-    """Candidates by BM25 over their own sets of terms; documents that hold none of the question's are left out.
+def bm25(weights: Weights, documents: Sequence[bytes]) -> NDArray[np.float64]:
+    """BM25 of each document from its packed terms; one value for each, in their order.
 
-    Each term counts once: how often it is repeated says little in memories of a few sentences (bench-recall: BEAM
-    .438 so against .414, LoCoMo .755 against .760, Chinese .446 against .436).
+    Costs 0.4 µs a document of 100 terms, beside the 1.5 µs that its reading takes.
+
+    Raises:
+        ValueError: what is given as a document is none: the index is damaged.
     """
-    asked = frozenset(weights.idf)
-    candidates = []
-    for document in documents:
-        if held := asked.intersection(document.terms):
-            norm = (K1 + 1) / (1 + K1 * (1 - B + B * document.length / weights.average_length))
-            bm25 = norm * sum(weights.idf[term] for term in held)
-            candidates.append(Candidate(document, bm25, plan.share(held), certain=certain))
-    return candidates
+    blocks = [documents[at : at + _BLOCK] for at in range(0, len(documents), _BLOCK)]
+    return np.concatenate([_bm25(weights, block) for block in blocks])
+
+
+def _bm25(weights: Weights, documents: Sequence[bytes]) -> NDArray[np.float64]:
+    sizes = np.fromiter(map(len, documents), np.int64, len(documents)) // 2
+    if sizes.min() < HEAD:
+        raise ValueError("a document has no head")
+    starts = np.cumsum(sizes) - sizes
+    numbers = np.frombuffer(b"".join(documents), np.uint16)
+    heads = starts[:, None] + np.arange(HEAD)
+    length, reached = numbers[heads[:, 0]], numbers[heads[:, 1:]]
+    asked = (weights.idf > 0).take(numbers)
+    asked[heads] = False
+    hits = np.flatnonzero(asked)
+    holder = np.repeat(np.arange(len(documents)), sizes)[hits]
+    place = hits - (starts + HEAD)[holder]
+    often = np.ones(len(hits))
+    repeated = np.flatnonzero(place < reached[holder, 0])
+    often[repeated] += (place[repeated, None] < reached[holder[repeated]]) @ _STEPS
+    norm = K1 * (1 - B + B * length / weights.average_length)
+    gains: NDArray[np.float64] = weights.idf[numbers[hits]] * often * (K1 + 1) / (often + norm[holder])
+    return np.bincount(holder, gains, minlength=len(documents)).astype(np.float64)
 
 
 def rank(index: Index, candidates: Sequence[Candidate], named: frozenset[int], filters: Filters) -> list[Candidate]:

@@ -15,7 +15,7 @@ import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from Stemmer import Stemmer
 
@@ -35,20 +35,23 @@ _CJK: Final = (
     "\u1100-\u11ff\u3005\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
     "\U00020000-\U0003ffff"
 )
-# Brackets, quotes and the like end a chunk; what stands inside names, paths, versions and addresses does not.
+# White space, brackets, quotes and the like end a chunk; what stands inside names, paths, versions and addresses does
+# not.
 _CHUNK: Final = re.compile(r"[^\s\"()\[\]{}<>|,;!?*^~`=&\u00ab\u00bb\u2018\u201c-\u201f\u3000-\u3003\u3008-\u3011]+")
 _POSSESSIVE: Final = re.compile(r"(?<=\w)['\u2019]s\b", re.IGNORECASE)
 _APOSTROPHE: Final = re.compile(r"(?<=\w)['\u2019\u02bc](?=\w)")
 _WORD: Final = re.compile(rf"[{_CJK}]+|[^\W_{_CJK}]+")
 _JOINED: Final = re.compile(rf"[^\W_{_CJK}](?:[^\s{_CJK}]*[^\W_{_CJK}])?")
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-_APOSTROPHES: Final = "'\u2019\u02bc"
 _DIACRITIC: Final = re.compile("[\u0300-\u036f]+")
 _SYMBOL_NAME: Final = re.compile(r"(?<![\w+#])[a-z]{1,2}(?:\+\+|#)(?![+#])|(?<!\w)\.net\b")
+_SYMBOLS: Final = re.compile(r"[+#]|\.[nN]")
+_CJK_FIRST: Final = "\u1100"
 _CJK_START: Final = re.compile(rf"[{_CJK}]")
 _STEMMED: Final = re.compile(r"[a-z]{3,40}")
 _TERM_CHARS_MAX: Final = 80
 _CHUNKS_CACHED: Final = 20_000
+_NAME_CHARS_MAX: Final = 40
 
 _stemmer = Stemmer("porter")
 
@@ -81,24 +84,36 @@ def analyse(*parts: str) -> list[str]:
     """
     terms: list[str] = []
     for part in parts:
-        chunks = [_analyse_chunk(chunk) for chunk in _CHUNK.findall(_folded(part))]
-        found = [term for chunk in chunks for term in chunk.terms]
-        terms += found
-        if len(chunks) <= limits.STOP_WORDS_KEPT_UP_TO or not found:
-            terms += [word for chunk in chunks for word in chunk.stop_words]
+        terms += _analyse_name(part) if len(part) <= _NAME_CHARS_MAX else _analyse_part(part)
     return terms
+
+
+def _analyse_part(part: str) -> list[str]:
+    chunks = [*map(_analyse_chunk, _chunks_of(part))]
+    terms: list[str] = []
+    for chunk in chunks:
+        terms += chunk.terms
+    if len(chunks) <= limits.STOP_WORDS_KEPT_UP_TO or not terms:
+        for chunk in chunks:
+            terms += chunk.stop_words
+    return terms
+
+
+@lru_cache(maxsize=_CHUNKS_CACHED)
+def _analyse_name(part: str) -> tuple[str, ...]:
+    """A short part; cached, since agents, topics and tags come again and again."""
+    return tuple(_analyse_part(part))
 
 
 def clauses_of(question: str) -> list[Clause]:
     """What a question asks for, each thing once, in its order. Stop words only where it has nothing else."""
-    chunks = [_analyse_chunk(chunk) for chunk in _CHUNK.findall(_folded(question))]
+    chunks = [_analyse_chunk(chunk) for chunk in _chunks_of(question)]
     clauses = [clause for chunk in chunks for clause in _clauses(chunk)]
     return list(dict.fromkeys(clauses or [_word_clause(word) for chunk in chunks for word in chunk.stop_words]))
 
 
-@dataclass(frozen=True, slots=True)
-class _Chunk:
-    """A run of characters without white space, taken apart."""
+class _Chunk(NamedTuple):
+    """A run of characters without white space, taken apart. A tuple: a rebuild makes millions."""
 
     terms: tuple[str, ...]
     """What the index holds of it: all of the following but the stop words."""
@@ -111,34 +126,40 @@ class _Chunk:
     stop_words: tuple[str, ...]
 
 
-def _folded(text: str) -> str:
-    """NFKC without diacritics, apostrophes and NUL. The case is kept for now: camelCase is told by it.
+def _chunks_of(text: str) -> list[str]:
+    """The runs without white space and what else ends one: NFKC, without diacritics and apostrophes.
 
-    Diacritics are those of Latin, Greek and Cyrillic; marks of other scripts (kana's voicing) are parts of letters.
+    The case is kept for now: camelCase is told by it. Diacritics are those of Latin, Greek and Cyrillic; marks of other
+    scripts (kana's voicing) are parts of letters.
     """
-    text = text.replace("\x00", "").replace("\u00ad", "")
+    text = text.replace("\x00", "")
     if not text.isascii():
-        decomposed = unicodedata.normalize("NFD", unicodedata.normalize("NFKC", text))
+        decomposed = unicodedata.normalize("NFD", unicodedata.normalize("NFKC", text.replace("\u00ad", "")))
         text = unicodedata.normalize("NFC", _DIACRITIC.sub("", decomposed))
-    if any(apostrophe in text for apostrophe in _APOSTROPHES):
+    if "'" in text or "\u2019" in text or "\u02bc" in text:
         text = _APOSTROPHE.sub("", _POSSESSIVE.sub("", text))
-    return text
+    return _CHUNK.findall(text)
 
 
 @lru_cache(maxsize=_CHUNKS_CACHED)
 def _analyse_chunk(chunk: str) -> _Chunk:
     """Take a chunk apart; cached, since most of them come again and again."""
+    if chunk.isascii() and chunk.isalnum() and chunk == chunk.lower():
+        return _word_chunk(chunk)
     pairs: list[str] = []
     singles: list[str] = []
     words: list[str] = []
     wholes: list[str] = []
     stop_words: list[str] = []
     for word in _WORD.findall(chunk):
-        if _CJK_START.match(word):
+        if word[0] >= _CJK_FIRST and _CJK_START.match(word):
             pairs += [word[at : at + 2] for at in range(len(word) - 1)]
             (singles if len(word) > 1 else pairs).extend(word)
             continue
-        parts = (word,) if word.islower() or word.isdigit() else tuple(_CAMEL.split(word))
+        if word.isdigit():
+            words.append(_clipped(word))
+            continue
+        parts = (word,) if word.islower() else tuple(_CAMEL.split(word))
         if len(parts) > 1:
             wholes.append(_stem(word.casefold()))
         for part in parts:
@@ -148,9 +169,19 @@ def _analyse_chunk(chunk: str) -> _Chunk:
             else:
                 words.append(_stem(low))
     if not chunk.isalnum():
-        wholes += [*_SYMBOL_NAME.findall(chunk.casefold()), *_joined(chunk)]
+        if _SYMBOLS.search(chunk):
+            wholes += _SYMBOL_NAME.findall(chunk.casefold())
+        wholes += _joined(chunk)
     terms = (*pairs, *singles, *words, *wholes)
     return _Chunk(terms, tuple(pairs), tuple(words), tuple(wholes), tuple(stop_words))
+
+
+def _word_chunk(word: str) -> _Chunk:
+    """A chunk that is one plain word: most of them."""
+    if word in STOP_WORDS:
+        return _Chunk((), (), (), (), (word,))
+    stemmed = (_stem(word),)
+    return _Chunk(stemmed, (), stemmed, (), ())
 
 
 def _clauses(chunk: _Chunk) -> list[Clause]:
@@ -170,9 +201,7 @@ def _word_clause(word: str) -> Clause:
 def _joined(chunk: str) -> list[str]:
     """The chunk with its inner punctuation, where it has any between letters or digits."""
     return [
-        joined
-        for found in _JOINED.findall(chunk)
-        if len(found) <= _TERM_CHARS_MAX and not (joined := found.casefold()).isalnum()
+        found.casefold() for found in _JOINED.findall(chunk) if not found.isalnum() and len(found) <= _TERM_CHARS_MAX
     ]
 
 

@@ -19,10 +19,12 @@ from storage.schema import introspect
 from storage.search import text
 
 TIERS: tuple[Tier, ...] = ("long", "episodic")
-# Every character but white space belongs to a token: the analysis has decided already.
-_TOKENIZE = "unicode61 remove_diacritics 0 categories ''L* M* N* P* S* Co''"
+# Every character but the space belongs to a token: the analysis has decided already.
+_TOKENIZE = apsw.format_sql_value(
+    "ascii tokenchars " + apsw.format_sql_value("".join(map(chr, range(1, 128))).replace(" ", ""))
+)
 _TABLES = (
-    f"CREATE VIRTUAL TABLE rows USING fts5 (terms, content='', tokenize='{_TOKENIZE}')",
+    f"CREATE VIRTUAL TABLE rows USING fts5 (terms, content='', tokenize={_TOKENIZE})",
     "CREATE TABLE made_from (fingerprint TEXT)",
 )
 

@@ -230,10 +230,13 @@ NONSENSE = {
     "tier": "UPDATE high_water SET tier = CAST(x'ff' || CAST(tier AS BLOB) AS TEXT)",
     "odd terms": "UPDATE long_documents SET terms = x'010203'",
     "terms are text": "UPDATE long_documents SET terms = 'text'",
-    "odd tags": "UPDATE long_documents SET tags = x'010203'",
-    "length": "UPDATE long_documents SET length = x'ff'",
-    "length is 0": "UPDATE long_documents SET length = 0",
-    "length is vast": "UPDATE long_documents SET length = 9223372036854775807",
+    "terms without a head": "UPDATE long_documents SET terms = x'0102'",
+    "no terms": "UPDATE long_documents SET terms = x''",
+    "length is 0": "UPDATE long_documents SET terms = CAST(x'0000' || substr(terms, 3) AS BLOB)",
+    "length is vast": "UPDATE long_documents SET terms = CAST(x'ffff' || substr(terms, 3) AS BLOB)",
+    "everything is repeated": "UPDATE long_documents "
+    "SET terms = CAST(substr(terms, 1, 2) || x'ffff' || substr(terms, 5) AS BLOB)",
+    "half a term": "UPDATE long_documents SET terms = CAST(terms || x'ff' AS BLOB)",
     "author": "UPDATE long_documents SET agent = x'ff'",
     "session": "UPDATE long_documents SET session = x'ff' || CAST(row AS BLOB)",
     "digest": "UPDATE long_documents SET digest = CAST(x'ff' AS TEXT)",
@@ -259,9 +262,11 @@ def test_nonsense_in_a_column_is_damage(original: Original, tmp_path: Path, nons
 
 LIES = {
     "author": "UPDATE long_documents SET agent = (SELECT id FROM names WHERE name = 'mira')",
-    "topic": "UPDATE long_documents SET topic = (SELECT id FROM names WHERE name = 'zoo')",
+    "topic": "INSERT INTO long_fts(rowid, terms) SELECT row, 'okapi ' || char(57344) || 'topic' || id "
+    "FROM names, long_documents WHERE name = 'zoo' AND row > 1",
     "time": "UPDATE long_documents SET created_s = 1790000000",
-    "tags": "INSERT OR IGNORE INTO long_tags SELECT id, row FROM names, long_documents WHERE name = 'stripes'",
+    "tags": "INSERT INTO long_fts(rowid, terms) SELECT row, 'okapi ' || char(57344) || 'tag' || id "
+    "FROM names, long_documents WHERE name = 'stripes' AND row > 1",
     "terms": "INSERT INTO long_fts(rowid, terms) SELECT row, 'zebra' FROM long_documents WHERE row > 1",
     "sentence": "UPDATE long_documents SET sentence = 1",
 }
