@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 HERMES := .cache/hermes
 HERMES_VERSION := 0.19.0
+A2A := .cache/a2a
+A2A_VERSION := 1.3.0
 FLEET_ROWS := 20000
 FLEET := .cache/fleet-$(FLEET_ROWS).db
 BIND ?= 127.0.0.1:8437
@@ -18,8 +20,8 @@ serve: $(VENV)/ready
 	@echo "  curl -s 'http://$(BIND)/v1/recall?agent=sol&q=where+is+the+relay'"
 	@env -u SOLOS_MEMORY_DB -u SOLOS_MEMORY_CONFIG $(BIN)/solos-memory serve --bind $(BIND)
 
-test: lint types $(HERMES)/ready $(FLEET)
-	SOLOS_TEST_HERMES=$(HERMES)/bin/python SOLOS_TEST_FLEET=$(FLEET) $(BIN)/pytest
+test: lint types $(HERMES)/ready $(A2A)/ready $(FLEET)
+	SOLOS_TEST_HERMES=$(HERMES)/bin/python SOLOS_TEST_A2A=$(A2A)/bin/python SOLOS_TEST_FLEET=$(FLEET) $(BIN)/pytest
 
 test-fast: lint types
 	$(BIN)/pytest tests/storage tests/actors tests/transport tests/test_architecture.py tests/test_documentation.py
@@ -57,6 +59,12 @@ $(VENV)/ready: requirements.lock pyproject.toml
 $(HERMES)/ready:
 	test -x $(HERMES)/bin/python || $(PYTHON) -m venv $(HERMES) || python3 -m venv $(HERMES)
 	$(HERMES)/bin/pip install --quiet "hermes-agent[mcp]==$(HERMES_VERSION)"
+	touch $@
+
+# Real A2A agents, in a venv of their own.
+$(A2A)/ready:
+	test -x $(A2A)/bin/python || $(PYTHON) -m venv $(A2A) || python3 -m venv $(A2A)
+	$(A2A)/bin/pip install --quiet "a2a-sdk[http-server]==$(A2A_VERSION)" uvicorn==0.54.0
 	touch $@
 
 .cache/fleet-%.db: tests/bench/gen_fleet.py

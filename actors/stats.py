@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
+from storage import limits
 from storage.records import Record, StoreState, Tier
 from storage.times import iso
 
@@ -15,6 +16,9 @@ UNKNOWN: Final = "(unknown)"
 """The label of a call whose agent could not be looked up at the moment."""
 NO_AGENT: Final = "(none)"
 """The label of a call that named no agent."""
+OTHERS: Final = "(others)"
+"""The one label of registered agents beyond the first AGENT_LABELS_MAX that were refused something."""
+_NO_AGENTS: Final = (UNREGISTERED, UNKNOWN, NO_AGENT, OTHERS)
 TRANSPORT: Final = "(transport)"
 """The operation of a call that was refused before the registry of operations saw it."""
 
@@ -42,12 +46,32 @@ class Latency:
     """A histogram of answer times."""
 
     counts: list[int] = field(default_factory=lambda: [0] * (len(LATENCY_BUCKETS_S) + 1))
+    """How many answers fell into each bucket; the last one has no upper bound."""
     sum_s: float = 0.0
+    max_s: float = 0.0
 
     def observe(self, seconds: float) -> None:
         """Count one answer."""
         self.counts[bisect.bisect_left(LATENCY_BUCKETS_S, seconds)] += 1
         self.sum_s += seconds
+        self.max_s = max(self.max_s, seconds)
+
+    def add(self, other: "Latency") -> None:
+        """Count the answers of another histogram, too."""
+        self.counts = [ours + theirs for ours, theirs in zip(self.counts, other.counts, strict=True)]
+        self.sum_s += other.sum_s
+        self.max_s = max(self.max_s, other.max_s)
+
+    def quantile_s(self, share: float) -> float:
+        """The time within which this share of the answers came, interpolated within its bucket; 0 without answers."""
+        rank, before = share * sum(self.counts), 0
+        bounds = (0.0, *LATENCY_BUCKETS_S, max(self.max_s, LATENCY_BUCKETS_S[-1]))
+        for number, count in enumerate(self.counts):
+            if count and before + count >= rank:
+                low, high = bounds[number], bounds[number + 1]
+                return min(low + (high - low) * (rank - before) / count, self.max_s)
+            before += count
+        return 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +107,20 @@ class TierWrites(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerTimes(Record):
+    """How long the answers of one operation took, on all transports together, refusals included."""
+
+    count: int
+    """Answers since `since`."""
+    p50_ms: float
+    """Half of them came within this time; from a histogram, so interpolated within its bucket."""
+    p99_ms: float
+    """99 of 100 came within this time; interpolated likewise."""
+    max_ms: float
+    """The longest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ActorState(Record):
     """One mailbox and the actors behind it."""
 
@@ -114,6 +152,11 @@ class Statistics(Record):
     """How many calls were refused in all."""
     unregistered_reads: int
     """Reads served to agents that the registry does not hold."""
+    latency: dict[str, AnswerTimes]
+    """Answer times by operation."""
+    foreign_change_at: str | None
+    """When the writer last noticed that another process had written the database: ISO 8601, UTC; null where none has
+    since the writer opened it."""
     actors: dict[str, ActorState]
     """Mailboxes and restarts."""
     bounds: dict[str, int | float]
@@ -131,9 +174,10 @@ class Stats:
         """By (operation, transport)."""
         self.refusals: Counter[tuple[str, str, str]] = Counter()
         """By (agent label, operation, code)."""
-        self.latency: dict[str, Latency] = {}
-        """By operation."""
+        self.latency: dict[tuple[str, str], Latency] = {}
+        """By (operation, transport)."""
         self.unregistered_reads = 0
+        self._labels: set[str] = set()
 
     @property
     def since(self) -> str:
@@ -143,14 +187,29 @@ class Stats:
     def observe(self, operation: str, transport: str, seconds: float) -> None:
         """Count one answered call."""
         self.calls[operation, transport] += 1
-        self.latency.setdefault(operation, Latency()).observe(seconds)
+        self.latency.setdefault((operation, transport), Latency()).observe(seconds)
 
     def refuse(self, agent_label: str, operation: str, code: str) -> None:
-        """Count one refused call."""
+        """Count one refused call; of agents beyond AGENT_LABELS_MAX under the label of all others."""
+        if agent_label not in _NO_AGENTS and agent_label not in self._labels:
+            if len(self._labels) < limits.AGENT_LABELS_MAX:
+                self._labels.add(agent_label)
+            else:
+                agent_label = OTHERS
         self.refusals[agent_label, operation, code] += 1
 
+    def _answer_times(self) -> dict[str, AnswerTimes]:
+        merged: dict[str, Latency] = {}
+        for (operation, _), latency in sorted(self.latency.items()):
+            merged.setdefault(operation, Latency()).add(latency)
+        return {operation: _times_of(latency) for operation, latency in merged.items()}
+
     def statistics(
-        self, store: StoreState, actors: dict[str, ActorState], bounds: dict[str, int | float]
+        self,
+        store: StoreState,
+        actors: dict[str, ActorState],
+        bounds: dict[str, int | float],
+        foreign_change_at_s: float | None,
     ) -> Statistics:
         """The counters as a reply."""
         calls: Counter[str] = Counter()
@@ -178,6 +237,17 @@ class Stats:
             ),
             refused=self.refusals.total(),
             unregistered_reads=self.unregistered_reads,
+            latency=self._answer_times(),
+            foreign_change_at=None if foreign_change_at_s is None else iso(foreign_change_at_s),
             actors=actors,
             bounds=bounds,
         )
+
+
+def _times_of(latency: Latency) -> AnswerTimes:
+    return AnswerTimes(
+        count=sum(latency.counts),
+        p50_ms=round(latency.quantile_s(0.5) * 1000, 2),
+        p99_ms=round(latency.quantile_s(0.99) * 1000, 2),
+        max_ms=round(latency.max_s * 1000, 2),
+    )

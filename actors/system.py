@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import trio
 
@@ -34,6 +34,27 @@ class Health:
     """`ok`, `degraded` or `not_ready`."""
     reasons: tuple[str, ...]
     """Stable codes."""
+
+
+class Asked(Protocol):
+    """What the edges ask: the system, or what stands for it while it cannot be opened."""
+
+    stats: Stats
+
+    def post(self, message: WriteMessage[R]) -> Envelope[R]:
+        """See System.post."""
+
+    async def reply(self, envelope: Envelope[R]) -> R:
+        """See System.reply."""
+
+    async def ask(self, message: Message[R]) -> R:
+        """See System.ask."""
+
+    def actors(self) -> dict[str, ActorState]:
+        """See System.actors."""
+
+    def health(self) -> Health:
+        """See System.health."""
 
 
 class System:
@@ -142,7 +163,10 @@ class System:
             raise InvalidRequest("agent: scope=own needs the agent whose rows are counted.")
         owner = message.agent if message.scope == "own" else None
         store = await self._reads.ask(GetStoreState(agent=message.agent, owner=owner), within_s=limits.READ_DEADLINE_S)
-        return self.stats.statistics(store, self.actors(), limits.BOUNDS)
+        return self.stats.statistics(store, self.actors(), limits.BOUNDS, self._foreign_change_at_s())
+
+    def _foreign_change_at_s(self) -> float | None:
+        return None if self._writer.store is None else self._writer.store.foreign_change_at_s
 
     def actors(self) -> dict[str, ActorState]:
         """The mailboxes and the restarts of the actors behind them."""
@@ -154,6 +178,10 @@ class System:
                 restarts=sum(reader.restarts for reader in self._readers),
             ),
         }
+
+    def writer_silent_s(self) -> float:
+        """For how many seconds the writer has worked without a sign of life; 0 while it waits for messages."""
+        return self._writer.silent_s()
 
     def health(self) -> Health:
         """The state of the service, from what the actors know and two stat() calls."""

@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 import trio
@@ -17,6 +17,8 @@ from storage import limits
 from storage.batch import Outcome
 from storage.errors import Rejection, StorageBusy
 from storage.writing import WritingStore
+
+R = TypeVar("R")
 
 log = structlog.get_logger()
 
@@ -42,6 +44,8 @@ class Writer:
         """True while another process holds the database's write lock."""
         self._index_error: Exception | None = None
         self._next_progress = 0.0
+        self._worked_since: float | None = None
+        """When the unit or the wait for a lock that runs now began; None between them."""
 
     async def run(self, opened: Callable[[], None]) -> None:
         """Open the store and handle messages until the mailbox is closed and drained."""
@@ -56,6 +60,21 @@ class Writer:
             self.store = None
             with trio.CancelScope(shield=True):
                 await trio.to_thread.run_sync(store.close)
+
+    def silent_s(self) -> float:
+        """For how many seconds one unit has run, or one attempt at a lock waited; 0 between them.
+
+        A wait for a foreign lock is made of attempts of BUSY_TIMEOUT_MS, so it is no silence.
+        """
+        return 0.0 if self._worked_since is None else trio.current_time() - self._worked_since
+
+    async def _in_thread(self, work: Callable[[], R]) -> R:
+        """Run what touches the store in a thread. Shielded by nature: run_sync does not abandon its thread."""
+        self._worked_since = trio.current_time()
+        try:
+            return await trio.to_thread.run_sync(work)
+        finally:
+            self._worked_since = None
 
     async def _handle(self, envelopes: Sequence[Envelope[Any]]) -> None:
         """Handle messages in their order, and leave none of them without a reply, whatever happens."""
@@ -106,11 +125,11 @@ class Writer:
         return None
 
     async def _apply(self, batch: Sequence[Envelope[Any]], wait_s: float) -> list[Outcome]:
-        """One attempt, in a thread. Shielded by nature: run_sync does not abandon its thread."""
+        """One attempt."""
         assert self.store is not None
         writes = [write_of(envelope.message) for envelope in batch]
         try:
-            outcomes = await trio.to_thread.run_sync(partial(self.store.apply, writes, wait_s=max(wait_s, 0.0)))
+            outcomes = await self._in_thread(partial(self.store.apply, writes, wait_s=max(wait_s, 0.0)))
         except StorageBusy:
             self.waits_for_lock = True
             raise
@@ -129,7 +148,7 @@ class Writer:
         """Let the index follow foreign rows while the lock is held elsewhere, and leave the others room."""
         assert self.store is not None
         try:
-            await trio.to_thread.run_sync(self.store.catch_up)
+            await self._in_thread(self.store.catch_up)
         except Exception:  # whatever it is: a write is never given up for the index, and recalls say that it is behind
             log.exception("index_failed")
         await trio.sleep(random.uniform(*_JITTER_S))  # noqa: S311 (jitter, not a secret)
@@ -138,7 +157,7 @@ class Writer:
         assert self.store is not None
         message = envelope.message
         try:
-            reply = await trio.to_thread.run_sync(upkeep_unit, message, self.store)
+            reply = await self._in_thread(partial(upkeep_unit, message, self.store))
         except Rejection as refusal:
             envelope.refuse(refusal)
         except Exception:

@@ -5,7 +5,7 @@ Reads the database outside of any transaction, so that it needs no lock that ano
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -29,7 +29,19 @@ _AFTER_ALL_ROWS = 2**63 - 1
 class Follower:
     """Brings one index up to one database. Used by the writer's thread alone."""
 
-    def __init__(self, db: apsw.Connection, schema: Schema, state: State, index: Index) -> None:
+    def __init__(
+        self,
+        db: apsw.Connection,
+        schema: Schema,
+        state: State,
+        index: Index,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.foreign_change_at_s: float | None = None
+        """When it was last noticed that another process had written; None where none has since this was made."""
+        self._clock = clock
+        self._version_seen: int | None = None
         self._db = db
         self._schema = schema
         self._state = state
@@ -41,12 +53,18 @@ class Follower:
 
     def _version(self) -> int:
         """Changes when another connection, of whatever process, has committed."""
-        return int(fetch(self._db, "PRAGMA data_version")[0][0])
+        version = int(fetch(self._db, "PRAGMA data_version")[0][0])
+        if version != self._version_seen:
+            if self._version_seen is not None:
+                self.foreign_change_at_s = self._clock()
+            self._version_seen = version
+        return version
 
     # --- new rows ---
 
     def catch_up(self, until: float) -> bool:
         """Index what the tables hold beyond the high-water marks, until a time; True when nothing is left."""
+        self._version()  # a long catch-up must not hide for minutes that others write
         if not self.index.unchanged:
             self.index.remake()
         with self.index.changing():

@@ -21,7 +21,8 @@ QUERY_CHARS_MAX: Final = 32_768
 QUERY_TERMS_MAX: Final = 256
 POSTINGS_BUDGET: Final = 5_500  # of rows that one recall scores, all its tiers together: ADR 0010
 POOL_ROWS: Final = 150
-NARROW_ROWS_MAX: Final = 2_000
+NARROW_ROWS_MAX: Final = 600
+FILTERED_ROWS_MAX: Final = 10_000
 STOP_WORDS_KEPT_UP_TO: Final = 40
 REQUEST_ID_CHARS_MAX: Final = 200
 TTL_S_MAX: Final = 10 * 365 * 86_400
@@ -46,6 +47,7 @@ READER_MAILBOX_MAX: Final = 256
 READERS: Final = 2
 RESTARTS_MAX: Final = 3
 RESTART_WINDOW_S: Final = 60.0
+AGENT_LABELS_MAX: Final = 100  # of counters: each agent more is a series more for whoever scrapes them
 DRAIN_S: Final = 8.0
 
 CATCH_UP_WAIT_S: Final = 0.1

@@ -13,6 +13,7 @@ from typing import Literal
 import apsw
 
 from storage.agents import is_registered, registered
+from storage.backup_record import last_backup
 from storage.database import FileIdentity, fetch, open_reader
 from storage.durable import own_persona, require_own, select_personas
 from storage.errors import Forbidden, InvalidRequest, NotFound, translated
@@ -123,6 +124,10 @@ class ReadingStore:
         followed = sum(max(index.high_water(tier), 0) for tier in SEARCHED)
         return 1.0 if followed >= total else math.floor(10_000 * followed / total) / 10_000
 
+    def _rows_behind(self, index: Index) -> int:
+        """Row ids beyond those that the index has followed."""
+        return sum(max(self._max_row(tier) - max(index.high_water(tier), 0), 0) for tier in SEARCHED)
+
     def _max_row(self, tier: Tier) -> int:
         table = table_of(self._schema, tier)
         return int(fetch(self._db, f"SELECT max(rowid) FROM {table.quoted}")[0][0] or 0)
@@ -218,11 +223,12 @@ class ReadingStore:
                 return ShortEntries(owner=whose, entries=(entry,))
             return list_short(self._db, self._schema, owner=whose, after=after, limit=limit, now_s=self._clock())
 
-    def _followed_share(self, index: Index | None) -> float:
+    def _followed_part(self, index: Index | None) -> tuple[float, int]:
+        """The part of the tables that the index has followed, and the row ids that it has not."""
         if index is not None:
             with suppress(IndexFailure):
-                return self._index_share(index)
-        return 0.0
+                return self._index_share(index), self._rows_behind(index)
+        return 0.0, sum(max(self._max_row(tier), 0) for tier in SEARCHED)
 
     def _count(self, tier: Tier, owner: str | None) -> int:
         """Rows of a tier: from the index, which keeps the number, or counted in the table where there is none."""
@@ -245,12 +251,16 @@ class ReadingStore:
                 long=self._count("long", owner),
                 episodic=self._count("episodic", owner),
             )
+            share, behind = self._followed_part(index)
+            backup = last_backup(self._paths)
             return StoreState(
                 rows=counts,
-                index_share=self._followed_share(index),
+                index_share=share,
+                index_rows_behind=behind,
                 index_bytes=index.bytes if index else 0,
                 wal_bytes=_size(self._paths.database.name + "-wal", self._paths),
                 journal_mode=str(self._db.pragma("journal_mode")),
+                last_backup_at=None if backup is None else backup.at,
             )
 
 

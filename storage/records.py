@@ -183,9 +183,13 @@ class StoreState(Record):
     """Rows by tier."""
     index_share: float
     """The part of the tables that the search index has followed, 0 to 1."""
+    index_rows_behind: int
+    """Row ids beyond those that the search index has followed; 0 where it is up to the tables."""
     index_bytes: int
     """The size of the index file."""
     wal_bytes: int
     """The size of the database's write-ahead log."""
     journal_mode: str
     """`wal`, or the mode that the database could not leave."""
+    last_backup_at: str | None
+    """When the last backup ended that is recorded beside the database: ISO 8601, UTC; null where none is."""

@@ -164,7 +164,7 @@ def _stored(
 
 
 def _digest(values: Sequence[SQLValue]) -> int:
-    return _hash(b"\x1f".join(value if isinstance(value, bytes) else str(value).encode() for value in values), 8)
+    return _hash(b"\x1f".join([value if isinstance(value, bytes) else str(value).encode() for value in values]), 8)
 
 
 def _hash(content: bytes, size_bytes: int) -> int:
@@ -186,7 +186,7 @@ def decoded(value: SQLValue) -> float | str | None:
 
 
 def _row(tier: Tier, row: int, values: Sequence[SQLValue]) -> Row:
-    stored = {role: decoded(value) for role, value in zip(_ROLES, values, strict=True)}
+    stored = dict(zip(_ROLES, map(decoded, values), strict=True))
     body = [part for part in (_text(stored["text"]), _text(stored["details"])) if part]
     return Row(
         tier=tier,
@@ -225,8 +225,15 @@ def tags_of(stored: str | None) -> tuple[str, ...]:
     except (ValueError, RecursionError):
         parsed = None
     if isinstance(parsed, list):
-        return tuple(item if isinstance(item, str) else json.dumps(item, ensure_ascii=False) for item in parsed)
+        return tuple(
+            _encodable(item if isinstance(item, str) else json.dumps(item, ensure_ascii=False)) for item in parsed
+        )
     return tuple(tag for part in text.split(",") if (tag := part.strip()))
+
+
+def _encodable(text: str) -> str:
+    """The text with what UTF-8 cannot hold replaced: JSON may name lone surrogates, and the index stopped at one."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def stored_tags(tags: Sequence[str]) -> str | None:

@@ -197,9 +197,11 @@ def _time_form(db: apsw.Connection, table: str, columns: Sequence[_Column], role
     name = roles.get("created_at")
     if name is None:
         return TimeForm.SECONDS
+    # Its text is not read: others may have written what is no UTF-8, and any text is the same form.
+    column = quote(name)
     newest = db.execute(
-        f"SELECT {quote(name)} FROM (SELECT * FROM {quote(table)} ORDER BY rowid DESC LIMIT 50) "
-        f"WHERE {quote(name)} IS NOT NULL LIMIT 1"
+        f"SELECT CASE typeof({column}) WHEN 'text' THEN '' ELSE {column} END "
+        f"FROM (SELECT * FROM {quote(table)} ORDER BY rowid DESC LIMIT 50) WHERE {column} IS NOT NULL LIMIT 1"
     ).fetchone()
     declared = next(column.declared for column in columns if column.name == name)
     return form_of(newest[0] if newest else None, declared)

@@ -67,7 +67,7 @@ class WritingStore:
         self._state = State(paths.state, first_start=paths.first_start)
         paths.first_start = False
         self._index = Index(paths.index, writable=True)
-        self._follower = Follower(self._db, self.schema, self._state, self._index)
+        self._follower = Follower(self._db, self.schema, self._state, self._index, clock=clock)
         self.index_error: Exception | None = None
         """Why the index could not follow; None while it can."""
         settled, dropped = self._settle_open_intents()
@@ -90,6 +90,11 @@ class WritingStore:
     def state_in_place(self) -> bool:
         """False when state.db was removed or replaced; then a write with a request id is refused."""
         return self._state.in_place
+
+    @property
+    def foreign_change_at_s(self) -> float | None:
+        """When it was last noticed that another process had written the database; None where none has since opening."""
+        return self._follower.foreign_change_at_s
 
     # --- batches ---
 
@@ -229,6 +234,10 @@ class WritingStore:
     def rows_to_index(self) -> int:
         """How far the tables reach, as the sum of their highest row ids."""
         return sum(max(self._follower.last_row(tier), 0) for tier in SEARCHED)
+
+    def rows_held(self) -> int:
+        """How many rows the index holds."""
+        return sum(self._index.size(tier)[0] for tier in SEARCHED)
 
     def rows_indexed(self) -> int:
         """How far of that the index has followed."""

@@ -17,7 +17,7 @@ from actors.errors import Internal, OutcomeUnknown
 from actors.mailbox import Envelope, State
 from actors.messages import IsRegistered, Message, WriteMessage
 from actors.stats import NO_AGENT, TRANSPORT, UNKNOWN, UNREGISTERED
-from actors.system import System
+from actors.system import Asked
 from actors.units import TIER_WRITTEN
 from storage import limits
 from storage.errors import InvalidRequest, Rejection
@@ -61,7 +61,7 @@ class Answer:
 class Executor:
     """Executes operations on a system."""
 
-    def __init__(self, system: System) -> None:
+    def __init__(self, system: Asked) -> None:
         self._system = system
         self._stats = system.stats
         self._seen_registered: set[str] = set()

@@ -16,7 +16,7 @@ from werkzeug.exceptions import (
 )
 
 from actors.errors import Internal
-from actors.system import System
+from actors.system import Asked
 from storage import limits
 from storage.errors import InvalidRequest, Rejection, TooLarge
 from transport.execute import Answer, Caller, Executor
@@ -30,7 +30,7 @@ _SERVER_ERROR = 500
 _SHOWN_CHARS = 80
 
 
-def create_rest(system: System, executor: Executor) -> QuartTrio:
+def create_rest(system: Asked, executor: Executor) -> QuartTrio:
     """The Quart application with every route."""
     app = QuartTrio("solos_memory", static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = limits.BODY_BYTES_MAX
@@ -64,7 +64,7 @@ def create_rest(system: System, executor: Executor) -> QuartTrio:
     return app
 
 
-def _add_health(app: QuartTrio, system: System) -> None:
+def _add_health(app: QuartTrio, system: Asked) -> None:
     @app.get("/health")
     async def health() -> Response:
         return _health(system, 200)
@@ -78,7 +78,7 @@ def _add_health(app: QuartTrio, system: System) -> None:
         return Response(compact({"status": "ok"}), content_type=_JSON)
 
 
-def _health(system: System, status_when_not_ready: int) -> Response:
+def _health(system: Asked, status_when_not_ready: int) -> Response:
     health = system.health()
     body = {"status": health.status, "reasons": health.reasons, "demo": system.stats.demo}
     status = 503 if health.status == "not_ready" else 200

@@ -109,6 +109,11 @@ class Filters:
         return tuple(facet(kind, number) for kind, number in named if number is not None)
 
     @property
+    def given(self) -> bool:
+        """Whether anything narrows the recall but expiry."""
+        return bool(self.facets) or self.timed
+
+    @property
     def timed(self) -> bool:
         """Whether since or until was given."""
         return self.since_s is not None or self.until_s is not None

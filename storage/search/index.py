@@ -35,6 +35,8 @@ Identity = tuple[int, int]
 
 _BUSY_MS = 1_000
 _NUMBERS_CACHED = 10_000
+_LOOKED_AT = 4
+_CACHE_KIB = 32_768
 # Every character but the space belongs to a token: storage/search/text.py has decided already.
 _TOKENIZE = apsw.format_sql_value(
     "ascii tokenchars " + apsw.format_sql_value("".join(map(chr, range(1, 128))).replace(" ", ""))
@@ -322,19 +324,23 @@ class Index:
     def matching(self, tier: Tier, expression: str, filters: Filters, at_most: int) -> list[Posting]:
         """The newest rows that satisfy an FTS5 expression and the times of the filters, with their terms.
 
-        Costs about 2 µs for each; those that the times exclude cost the same.
+        Costs 1.5 µs for each. Those that the times exclude cost the same: four times as many are looked at, no more.
         """
         times, bindings = filters.conditions()
         return self._ask(
-            f"SELECT d.row, d.terms FROM {tier}_fts CROSS JOIN {tier}_documents AS d ON d.row = {tier}_fts.rowid "
-            f"WHERE {tier}_fts MATCH ?{times} ORDER BY {tier}_fts.rowid DESC LIMIT ?",
-            (expression, *bindings, at_most),
+            f"SELECT d.row, d.terms FROM (SELECT rowid AS row FROM {tier}_fts WHERE {tier}_fts MATCH ? "
+            f"ORDER BY rowid DESC LIMIT ?) AS some CROSS JOIN {tier}_documents AS d ON d.row = some.row "
+            f"WHERE 1{times} LIMIT ?",
+            (expression, _LOOKED_AT * at_most, *bindings, at_most),
         )
 
     def timed(self, tier: Tier, filters: Filters, at_most: int) -> list[int]:
-        """Rows that the times of the filters leave, in no order."""
+        """Rows that the times of the filters leave, the newest first."""
         times, bindings = filters.conditions()
-        found = self._ask(f"SELECT d.row FROM {tier}_documents AS d WHERE 1{times} LIMIT ?", (*bindings, at_most))
+        found = self._ask(
+            f"SELECT d.row FROM {tier}_documents AS d WHERE 1{times} ORDER BY d.created_s DESC LIMIT ?",
+            (*bindings, at_most),
+        )
         return [row for (row,) in found]
 
     def among(self, tier: Tier, rows: Sequence[int], expression: str | None, filters: Filters) -> list[Posting]:
@@ -377,6 +383,8 @@ class Index:
 def _open_reader(path: Path) -> apsw.Connection:
     db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     db.set_busy_timeout(_BUSY_MS)
+    # No mmap: a file that is cut short under a mapping ends the process (SIGBUS).
+    db.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
     for tier in SEARCHED:
         db.execute(f"CREATE VIRTUAL TABLE temp.{tier}_terms USING fts5vocab(main, {tier}_fts, row)")
     return db

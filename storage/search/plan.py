@@ -26,6 +26,7 @@ _PREFIX_TERMS_MAX: Final = 10
 _GROWTH: Final = 1.1
 _IDF_MIN: Final = 1e-6
 _TELLING_ROWS: Final = 10
+_TELLING_CLAUSES_MAX: Final = 12
 _SHARE_MIN: Final = 1 / 4
 """Of filters: stepping over the rows that they exclude costs, too, though less than reading a row."""
 
@@ -143,7 +144,7 @@ class Weights:
     """By a term's hash; 0 for what was not asked and for what occurs nowhere."""
     average_length: float
     telling: bool
-    """Whether a term is so rare that the question is about the few rows that hold it."""
+    """Whether the question is short, and one of its terms so rare that it is about the few rows that hold it."""
 
 
 def weigh(plans: Sequence[Plan]) -> Weights:
@@ -157,7 +158,8 @@ def weigh(plans: Sequence[Plan]) -> Weights:
     for term, frequency in frequencies.items():
         if frequency:
             idf[hashed(term)] = _idf(frequency, documents)
-    telling = any(0 < frequency <= _TELLING_ROWS for frequency in frequencies.values())
+    few = max(_TELLING_ROWS, documents // 50_000)
+    telling = len(plans[0].clauses) <= _TELLING_CLAUSES_MAX and any(0 < count <= few for count in frequencies.values())
     return Weights(idf, length / documents if documents else 1.0, telling)
 
 

@@ -11,14 +11,14 @@ from storage.records import Tier
 from storage.search import ranking
 from storage.search.documents import Filters, distinct
 from storage.search.failures import index_failures
-from storage.search.index import Index, Posting
+from storage.search.index import Index
 from storage.search.plan import Frequencies, Plan, Weights, plan, weigh
 from storage.search.ranking import Candidate
 from storage.search.text import Clause, analyse, match_all, match_any, quoted
 
 _NEWEST: Final = 100
 _TOGETHER_MAX: Final = 4
-_TELLING_BUDGET: Final = 1_000
+_TELLING_BUDGET: Final = 300
 """Of a question with a word so rare that it is about the few rows that hold it."""
 
 
@@ -76,9 +76,21 @@ class Searcher:
 
     def _rows(self, asked: Plan, filters: Filters, budget: int) -> _Rows:
         """The rows of a tier that are scored, each once."""
-        narrow = self._narrow(asked.tier, filters) if asked.occurring else []
-        found = self._matching(asked, filters, budget) if narrow is None else dict(narrow)
-        return _Rows(asked, [*found], [*found.values()], certain=narrow is None)
+        if not asked.occurring:
+            return _Rows(asked, (), (), certain=True)
+        left = self._left_by(asked, filters)
+        certain = left is None
+        if left is None:
+            found = self._matching(asked, filters, budget)
+            if filters.timed and len(found) < limits.NARROW_ROWS_MAX:  # the rare words are of other times
+                found |= self._newest(asked.tier, filters)
+                certain = False
+        else:
+            found = self._newest(asked.tier, filters)
+            if left > limits.NARROW_ROWS_MAX:
+                kept = asked.spend(min(budget, left), self._share(asked, filters)).kept
+                found |= self._of(asked, kept, filters, budget)
+        return _Rows(asked, [*found], [*found.values()], certain)
 
     def _matching(self, asked: Plan, filters: Filters, budget: int) -> dict[int, bytes]:
         """The rows of the rarest terms; of the next one the newest, as many as the budget allows.
@@ -86,35 +98,47 @@ class Searcher:
         The rows that hold the rarest four terms together may be older than those, and cost little.
         """
         kept, dropped, left = asked.spend(budget, self._share(asked, filters))
-        found: dict[int, bytes] = {}
-
-        def add(expression: str, at_most: int) -> None:
-            within = " AND ".join([f"({expression})", *map(quoted, filters.facets)])
-            found.update(self.index.matching(asked.tier, within, filters, at_most))
-
-        if kept:
-            add(match_any(kept), budget)
+        found = self._of(asked, kept, filters, budget)
         if dropped:
-            add(match_any(dropped[:1]), max(left, _NEWEST))
-            add(match_all(asked.telling[:_TOGETHER_MAX]), _NEWEST)
+            found |= self._of(asked, dropped[:1], filters, max(left, _NEWEST))
+            if asked.telling[0] not in kept:  # else they are found already
+                together = match_all(asked.telling[:_TOGETHER_MAX])
+                found |= self.index.matching(asked.tier, _within(together, filters), filters, _NEWEST)
             if len(found) < limits.K_MAX:
-                add(match_any(asked.occurring), _NEWEST)
+                found |= self._of(asked, asked.occurring, filters, _NEWEST)
         return found
+
+    def _of(self, asked: Plan, terms: Sequence[str], filters: Filters, at_most: int) -> dict[int, bytes]:
+        """The newest rows that hold any of the terms and pass the filters."""
+        if not terms:
+            return {}
+        return dict(self.index.matching(asked.tier, _within(match_any(terms), filters), filters, at_most))
 
     def _share(self, asked: Plan, filters: Filters) -> float:
         """What the facets leave of a term's rows, as if they had nothing to do with each other."""
         frequencies = self._frequencies_of(asked.tier).of(filters.facets, asked.documents)
         return min(frequencies.values(), default=asked.documents) / max(asked.documents, 1)
 
-    def _narrow(self, tier: Tier, filters: Filters) -> list[Posting] | None:
-        """All rows that the filters leave, where these are few."""
+    def _left_by(self, asked: Plan, filters: Filters) -> int | None:
+        """How many rows the filters leave, where these are few; None where they are many, or there are no filters."""
+        left = None
+        facets = self._frequencies_of(asked.tier).of(filters.facets, asked.documents)
+        if facets and min(facets.values()) <= limits.FILTERED_ROWS_MAX:
+            left = self.index.postings(asked.tier, match_all(facets), limits.FILTERED_ROWS_MAX)
+        if filters.timed:
+            rows = self.index.timed(asked.tier, filters, limits.NARROW_ROWS_MAX + 1)
+            if len(rows) <= limits.NARROW_ROWS_MAX:
+                return len(rows)
+        return left
+
+    def _newest(self, tier: Tier, filters: Filters) -> dict[int, bytes]:
+        """The newest rows that the filters leave: all of them, where these are NARROW_ROWS_MAX at most."""
         at_most = limits.NARROW_ROWS_MAX
         facets = match_all(filters.facets)
-        if facets and self.index.postings(tier, facets, at_most + 1) <= at_most:
-            return self.index.matching(tier, facets, filters, at_most)
-        if filters.timed and len(rows := self.index.timed(tier, filters, at_most + 1)) <= at_most:
-            return self.index.among(tier, rows, facets or None, filters)
-        return None
+        rows = self.index.timed(tier, filters, at_most + 1) if filters.timed else []
+        if filters.timed and (len(rows) <= at_most or not facets):
+            return dict(self.index.among(tier, rows[:at_most], facets or None, filters))
+        return dict(self.index.matching(tier, facets, filters, at_most))
 
     def _named(self, question: str) -> frozenset[int]:
         """The authors whose names stand in a question."""
@@ -122,3 +146,8 @@ class Searcher:
         named = (author for author in self.index.authors() if set(analyse(author)) <= words)
         numbers = (self.index.number(author) for author in named)
         return frozenset(number for number in numbers if number is not None)
+
+
+def _within(expression: str, filters: Filters) -> str:
+    """An FTS5 expression that only rows with the filters' facets satisfy."""
+    return " AND ".join([f"({expression})", *map(quoted, filters.facets)])

@@ -52,12 +52,13 @@ def run_in_hermes_venv(script: str, request: dict[str, Any]) -> dict[str, Any]:
 class Hermes:
     """A Hermes gateway of one profile, connected to a service."""
 
-    def __init__(self, home: Path, url: str, headers: dict[str, str]) -> None:
+    def __init__(self, home: Path, url: str, headers: dict[str, str], *, config: str | None = None) -> None:
+        """Start it with a `config.yaml`: the one given, or one for this service with these headers."""
         python = hermes_python()
         home.mkdir()
         # JSON is YAML. The timeouts are those that a deployment should use, not the spec's 60 s and 30 s.
         server = {"url": f"{url}/mcp", "timeout": 15, "connect_timeout": 10, "headers": headers}
-        (home / "config.yaml").write_text(json.dumps({"mcp_servers": {"solos-memory": server}}))
+        (home / "config.yaml").write_text(config or json.dumps({"mcp_servers": {"solos-memory": server}}))
         self._log_path = home / "stderr.txt"
         with self._log_path.open("w") as log:
             self._process = subprocess.Popen(

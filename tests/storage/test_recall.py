@@ -41,6 +41,19 @@ def test_rows_that_others_insert_are_seen_as_a_lag_and_then_found(
     assert ask(reading, "okapi")[0].agent == "sol"
 
 
+def test_a_foreign_row_whose_tags_name_a_lone_surrogate_stops_nobody(
+    store: WritingStore, reading: ReadingStore, paths: Paths
+) -> None:
+    """JSON may name what UTF-8 cannot hold: the index stopped at such a row, and all later ones were unfound."""
+    insert = "INSERT INTO memory_longterm(agent, fact, tags, created_at) VALUES ('sol', ?, ?, 1)"
+    rows(paths.database, insert, "a tagged okapi", '["\\ud800", "striped", {"\\udfff": 1}]')
+    rows(paths.database, insert, "a later okapi", None)
+    assert store.catch_up()
+    assert store.index_error is None
+    assert {memory.text for memory in ask(reading, "okapi")} == {"a tagged okapi", "a later okapi"}
+    assert ask(reading, "okapi", tags=("striped",))[0].text == "a tagged okapi"
+
+
 def test_a_foreign_row_before_ours_is_not_skipped(store: WritingStore, reading: ReadingStore, paths: Paths) -> None:
     rows(paths.database, "INSERT INTO memory_longterm(agent, fact, created_at) VALUES ('sol', 'a foreign okapi', 1)")
     one(store, fact("mira", "our zebra"))

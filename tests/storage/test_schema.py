@@ -52,6 +52,14 @@ def test_opening_adds_memory_short_and_nothing_else(tmp_path: Path) -> None:
     assert len(schema_of(path)) == len(before) + 3
 
 
+def test_newest_time_that_is_no_utf_8_is_text(tmp_path: Path) -> None:
+    """Any process with the C API can write such text; the service did not start over it."""
+    path = legacy(tmp_path / "old.db")
+    rows(path, "INSERT INTO memory_episodic(agent_id, content, timestamp) VALUES ('mira', 'x', CAST(x'ff' AS TEXT))")
+    with closing(apsw.Connection(str(path))) as db:
+        assert introspect(db, path).episodic.time_form is TimeForm.ISO
+
+
 def test_columns_are_mapped_to_roles_by_their_names(tmp_path: Path) -> None:
     with closing(apsw.Connection(str(legacy(tmp_path / "old.db")))) as db:
         schema = introspect(db, tmp_path / "old.db")

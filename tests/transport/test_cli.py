@@ -97,9 +97,9 @@ def test_the_demo_is_made_once_and_says_so(tmp_path: Path) -> None:
             assert demo.stats()["store"]["rows"]["long"] == 3
 
 
-@pytest.mark.parametrize("variable", ["NOTIFY_SOCKET", "LISTEN_FDS"])
-def test_the_demo_is_refused_under_a_service_manager(tmp_path: Path, variable: str) -> None:
-    done = run("serve", "--bind", "127.0.0.1:0", env={variable: "1", "XDG_DATA_HOME": str(tmp_path)})
+def test_the_demo_is_refused_under_a_service_manager(tmp_path: Path) -> None:
+    """Behind a held socket likewise: test_missing_database_is_no_demo_under_a_manager."""
+    done = run("serve", "--bind", "127.0.0.1:0", env={"NOTIFY_SOCKET": "1", "XDG_DATA_HOME": str(tmp_path)})
     assert (done.returncode, "demo is refused" in done.stdout) == (78, True)
     assert list(tmp_path.iterdir()) == []
 
@@ -147,7 +147,9 @@ def test_text_of_every_script_survives_a_foreign_locale(service: Service) -> Non
 
 
 def test_reindex_builds_the_index_anew(database: Path) -> None:
-    run("remember-long", "--offline", "--db", str(database), "--agent", "mira", "the zebra")
+    for text in ("an okapi", "the zebra"):
+        run("remember-long", "--offline", "--db", str(database), "--agent", "mira", text)
+    rows(database, "DELETE FROM memory_longterm WHERE fact = 'an okapi'")  # its id counts no more
     index = database.with_name(database.name + ".solos-memory") / "cache" / "index.db"
     before = index.stat().st_ino
     done = run("reindex", "--db", str(database))
@@ -157,16 +159,24 @@ def test_reindex_builds_the_index_anew(database: Path) -> None:
     assert json.loads(found.stdout)["results"]
 
 
+def test_reindex_makes_nothing_beside_a_mistyped_path(tmp_path: Path) -> None:
+    assert run("reindex", "--db", str(tmp_path / "mistyped.db")).returncode == 78
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_openapi_is_printed() -> None:
     assert json.loads(run("openapi").stdout)["openapi"] == "3.1.0"
 
 
 # --- doctor ---
 
+NOTHING_HERE = {"SOLOS_MEMORY_BIND": "127.0.0.1:9", "XDG_CONFIG_HOME": "/nonexistent"}
+"""No service on the port and no units, whatever runs on this machine."""
+
 
 def test_doctor_shows_the_mapping_and_changes_nothing(database: Path) -> None:
     before = database.read_bytes()
-    done = run("doctor", "--db", str(database))
+    done = run("doctor", "--db", str(database), env=NOTHING_HERE)
     assert done.returncode == 0, done.stdout
     assert "memory_longterm: agent=agent, text=fact, topic=topic" in done.stdout
     assert "journal: wal" in done.stdout
@@ -177,7 +187,7 @@ def test_doctor_shows_the_mapping_and_changes_nothing(database: Path) -> None:
 def test_doctor_names_what_is_wrong_and_the_next_step(database: Path, tmp_path: Path) -> None:
     rows(database, "PRAGMA journal_mode = delete")
     rows(database, "DELETE FROM agent_registry")
-    done = run("doctor", "--db", str(database), env={"SOLOS_MEMORY_BINDING": "x"})
+    done = run("doctor", "--db", str(database), env={"SOLOS_MEMORY_BINDING": "x"} | NOTHING_HERE)
     assert done.returncode == 1
     for text in ("WARN  journal: delete", "WARN  agents: none", "WARN  settings: the variable SOLOS_MEMORY_BINDING"):
         assert text in done.stdout

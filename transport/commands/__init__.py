@@ -1,0 +1,1 @@
+"""The program's own commands, by what they are about. They import late: `--help` opens nothing."""
