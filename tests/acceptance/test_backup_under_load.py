@@ -1,4 +1,4 @@
-"""A backup while writers write: what was acknowledged before it is in it, once; and the restored service goes on."""
+"""Case C147. A backup under writes: what was acknowledged before it is in it, once; its restored service goes on."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""The cases about export and import, through the command line and a service before and after."""
+"""Cases C024 and C079: what is exported is imported once, and is found as if it had been written."""
 
 import json
 import os

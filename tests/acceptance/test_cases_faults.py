@@ -24,7 +24,7 @@ from storage.search.index import Index
 from storage.writing import WritingStore
 
 limits.READ_DEADLINE_S = 2.0
-best, apply, select_rows = Index.best, WritingStore.apply, recalling.select_rows
+matching, apply, select_rows = Index.matching, WritingStore.apply, recalling.select_rows
 
 def faulty_rows(*arguments):
     for row in select_rows(*arguments):
@@ -34,20 +34,20 @@ def faulty_rows(*arguments):
             raise OSError(5, "Input/output error")
         yield row
 
-def faulty_best(index, tier, expression, *rest):
+def faulty_matching(index, tier, expression, *rest):
     if "indexfault" in expression:
         raise apsw.IOError("disk I/O error")
     if "endless" in expression:
         numbers = "WITH RECURSIVE n(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n)"
         list(index._db.execute(numbers + " SELECT max(i) FROM n"))
-    return best(index, tier, expression, *rest)
+    return matching(index, tier, expression, *rest)
 
 def faulty_apply(store, writes, **options):
     if store._db.execute("SELECT 1 FROM agent_registry WHERE agent_id = 'writer-is-dead'").fetchone():
         raise RuntimeError("the writer is dead")
     return apply(store, writes, **options)
 
-Index.best, WritingStore.apply = faulty_best, faulty_apply
+Index.matching, WritingStore.apply = faulty_matching, faulty_apply
 recalling.select_rows = reading.select_rows = faulty_rows
 from transport.cli import main
 main()
