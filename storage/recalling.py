@@ -80,7 +80,7 @@ class Recollection:
         if filters is None:
             return []
         tiers = [tier for tier in SEARCHED if tier in self._question.tiers]
-        return self._searcher.search(self._clauses, self._question.q, tiers, filters)
+        return self._searcher.search(self._clauses, self._question.q, tiers, filters, self._question.k)
 
     def _filters(self) -> Filters | None:
         """The filters in the index's numbers; None where a name is asked for that no row has."""

@@ -152,21 +152,25 @@ async def _serve_held(load: Callable[[], Settings], door: Door, held: socket.soc
     """
     _give_up_deaf_peers(held)
     logs.configure("info", "auto")
-    refused: ConfigurationError | None = None
+    refused: Exception | None = None
     while not door.stop.is_set():
         try:
             if refused is None:
                 await _start(load, door, held, notifier)
-            else:
-                async with _refusing(door, held, f"The service cannot start: {refused}", notifier):
-                    with trio.move_on_after(RETRY_S):
-                        await door.stop.wait()
-                    if not door.stop.is_set():
-                        await _start(load, door, held, notifier)
-        except (ConfigurationError, BaseExceptionGroup) as error:
+                return
+            async with _refusing(door, held, f"The service cannot start: {refused}", notifier):
+                with trio.move_on_after(RETRY_S):
+                    await door.stop.wait()
+                if not door.stop.is_set():
+                    await _start(load, door, held, notifier)
+                    return
+        except (ConfigurationError, ActorGaveUp, OSError, BaseExceptionGroup) as error:
             cause = _cause(error)
-            if not isinstance(cause, ConfigurationError):
+            has_served = door.is_open and refused is None
+            if not isinstance(cause, ConfigurationError | ActorGaveUp | OSError):
                 raise
+            if has_served and not isinstance(cause, ConfigurationError):
+                raise  # the process ends, and its successor begins anew
             refused = cause
             log.critical("configuration_refused", reason=str(cause), retry_s=RETRY_S)
     with trio.move_on_after(limits.DRAIN_S):

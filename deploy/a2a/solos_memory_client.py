@@ -634,10 +634,18 @@ async def _in_thread(work: Callable[[], T]) -> T:
         if not ended.done():
             ended.set_result(result)
 
+    def fail(error: BaseException) -> None:
+        if not ended.done():
+            ended.set_exception(error)
+
     def run() -> None:
-        result = work()
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
-            loop.call_soon_threadsafe(settle, result)
+            try:
+                result = work()
+            except BaseException as error:  # a field that there is not: whoever waits must not wait for ever
+                loop.call_soon_threadsafe(fail, error)
+            else:
+                loop.call_soon_threadsafe(settle, result)
 
     try:
         threading.Thread(target=contextvars.copy_context().run, args=(run,), name="solos-memory").start()

@@ -321,17 +321,20 @@ class Index:
         )
         return [term for (term,) in found]
 
-    def matching(self, tier: Tier, expression: str, filters: Filters, at_most: int) -> list[Posting]:
+    def matching(
+        self, tier: Tier, expression: str, filters: Filters, at_most: int, *, whole: bool = False
+    ) -> list[Posting]:
         """The newest rows that satisfy an FTS5 expression and the times of the filters, with their terms.
 
-        Costs 1.5 µs for each. Those that the times exclude cost the same: four times as many are looked at, no more.
+        Costs 1.5 µs for each. Those that the times exclude cost the same: four times as many are looked at and no
+        more, unless the whole list is to be.
         """
         times, bindings = filters.conditions()
         return self._ask(
             f"SELECT d.row, d.terms FROM (SELECT rowid AS row FROM {tier}_fts WHERE {tier}_fts MATCH ? "
             f"ORDER BY rowid DESC LIMIT ?) AS some CROSS JOIN {tier}_documents AS d ON d.row = some.row "
             f"WHERE 1{times} LIMIT ?",
-            (expression, _LOOKED_AT * at_most, *bindings, at_most),
+            (expression, -1 if whole else _LOOKED_AT * at_most, *bindings, at_most),
         )
 
     def timed(self, tier: Tier, filters: Filters, at_most: int) -> list[int]:

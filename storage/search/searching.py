@@ -1,10 +1,11 @@
 """From a question to ranked documents: the plan, the candidates of each tier, the ranking."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from storage import limits
 from storage.records import Tier
@@ -12,7 +13,7 @@ from storage.search import ranking
 from storage.search.documents import Filters, distinct
 from storage.search.failures import index_failures
 from storage.search.index import Index
-from storage.search.plan import Frequencies, Plan, Weights, plan, weigh
+from storage.search.plan import Frequencies, Plan, Spending, Weights, plan, weigh
 from storage.search.ranking import Candidate
 from storage.search.text import Clause, analyse, match_all, match_any, quoted
 
@@ -26,11 +27,12 @@ class _Rows(NamedTuple):
     """The rows of a tier that are scored."""
 
     asked: Plan
-    rows: Sequence[int]
-    terms: Sequence[bytes]
-    """Of each row, as documents.packed() made them."""
+    found: dict[int, bytes]
+    """The terms of each row, as documents.packed() made them."""
     certain: bool
     """False where they were not found by a term, so that only hashes can say that a row holds one."""
+    complete: bool
+    """Whether no other row that passes the filters holds a term of the question."""
 
 
 @dataclass
@@ -41,71 +43,84 @@ class Searcher:
     _frequencies: dict[Tier, Frequencies] = field(default_factory=dict)
 
     def search(
-        self, clauses: Sequence[Clause], question: str, tiers: Sequence[Tier], filters: Filters
+        self, clauses: Sequence[Clause], question: str, tiers: Sequence[Tier], filters: Filters, k: int
     ) -> list[Candidate]:
-        """The candidates for a question, best first."""
+        """The candidates for a question, best first; k at least, where so many rows hold any of its terms."""
         if not clauses or not tiers:
             return []
         plans = [plan(self.index, tier, self._frequencies_of(tier), clauses) for tier in tiers]
         weights = weigh(plans)
         budget = _TELLING_BUDGET if weights.telling else limits.POSTINGS_BUDGET
-        found = [rows for asked in plans if (rows := self._rows(asked, filters, budget // len(tiers))).rows]
-        with index_failures():
-            candidates = self._best(found, weights) if found else []
+        found = [self._rows(asked, filters, budget // len(tiers)) for asked in plans if asked.occurring]
+        candidates = self._best(found, weights)
+        if any(not some.complete and (len(candidates) < k or not some.certain) for some in found):
+            candidates = self._best([self._deeper(some, filters) for some in found], weights)
         return ranking.rank(self.index, candidates, self._named(question), filters)
 
     def _frequencies_of(self, tier: Tier) -> Frequencies:
         return self._frequencies.setdefault(tier, Frequencies(self.index, tier))
 
     def _best(self, found: Sequence[_Rows], weights: Weights) -> list[Candidate]:
-        """The best of all tiers by BM25."""
-        scores = ranking.bm25(weights, [terms for some in found for terms in some.terms])
-        best = np.argsort(-scores, kind="stable")[: limits.POOL_ROWS]
-        best = best[scores[best] > 0]
-        candidates = []
-        first = 0
-        for some in found:
-            places = best[(best >= first) & (best < first + len(some.rows))].tolist()
-            chosen = {some.rows[at - first]: at for at in places}
-            for document in self.index.documents(some.asked.tier, list(chosen)):
-                at = chosen[document.row]
-                share = some.asked.share(distinct(some.terms[at - first]))
-                candidates.append(Candidate(document, float(scores[at]), share, certain=some.certain))
-            first += len(some.rows)
+        """The best of all tiers by BM25: POOL_ROWS, and as many more as it takes to have K_MAX different sentences."""
+        rows = [(some, row) for some in found for row in some.found]
+        if not rows:
+            return []
+        with index_failures():
+            scores = ranking.bm25(weights, [some.found[row] for some, row in rows])
+            best = [at for at in np.argsort(-scores, kind="stable").tolist() if scores[at] > 0]
+            candidates: list[Candidate] = []
+            for first in range(0, len(best), limits.POOL_ROWS):
+                pool = {(rows[at][0].asked.tier, rows[at][1]): at for at in best[first : first + limits.POOL_ROWS]}
+                candidates += self._candidates(found, pool, scores)
+                if len({candidate.document.sentence for candidate in candidates}) >= limits.K_MAX:
+                    break
         return candidates
 
-    def _rows(self, asked: Plan, filters: Filters, budget: int) -> _Rows:
-        """The rows of a tier that are scored, each once."""
-        if not asked.occurring:
-            return _Rows(asked, (), (), certain=True)
-        left = self._left_by(asked, filters)
-        certain = left is None
-        if left is None:
-            found = self._matching(asked, filters, budget)
-            if filters.timed and len(found) < limits.NARROW_ROWS_MAX:  # the rare words are of other times
-                found |= self._newest(asked.tier, filters)
-                certain = False
-        else:
-            found = self._newest(asked.tier, filters)
-            if left > limits.NARROW_ROWS_MAX:
-                kept = asked.spend(min(budget, left), self._share(asked, filters)).kept
-                found |= self._of(asked, kept, filters, budget)
-        return _Rows(asked, [*found], [*found.values()], certain)
+    def _candidates(
+        self, found: Sequence[_Rows], pool: dict[tuple[Tier, int], int], scores: NDArray[np.float64]
+    ) -> Iterator[Candidate]:
+        """The documents of a pool of rows, each of which has a place in the scores."""
+        for some in found:
+            tier = some.asked.tier
+            for document in self.index.documents(tier, [row for of, row in pool if of == tier]):
+                share = some.asked.share(distinct(some.found[document.row]))
+                yield Candidate(document, float(scores[pool[tier, document.row]]), share, certain=some.certain)
 
-    def _matching(self, asked: Plan, filters: Filters, budget: int) -> dict[int, bytes]:
+    def _rows(self, asked: Plan, filters: Filters, budget: int) -> _Rows:
+        """The rows of a tier that are scored."""
+        left = self._left_by(asked, filters)
+        if left is not None and left <= limits.NARROW_ROWS_MAX:
+            return _Rows(asked, self._newest(asked.tier, filters), certain=False, complete=True)
+        spending = asked.spend(budget if left is None else min(budget, left), self._share(asked, filters))
+        complete = not spending.dropped
+        if left is not None:
+            found = self._newest(asked.tier, filters) | self._of(asked, spending.kept, filters, budget)
+            return _Rows(asked, found, certain=False, complete=complete)
+        found = self._matching(asked, spending, filters, budget)
+        if filters.timed and len(found) < limits.NARROW_ROWS_MAX:  # the rare words are of other times
+            return _Rows(asked, self._newest(asked.tier, filters) | found, certain=False, complete=complete)
+        return _Rows(asked, found, certain=True, complete=complete)
+
+    def _deeper(self, some: _Rows, filters: Filters) -> _Rows:
+        """And the newest rows with any of the terms, however many have to be looked at: up to the read's deadline."""
+        if some.complete:
+            return some
+        expression = _within(match_any(some.asked.occurring), filters)
+        more = self.index.matching(some.asked.tier, expression, filters, _NEWEST, whole=True)
+        return some._replace(found=some.found | dict(more), complete=True)
+
+    def _matching(self, asked: Plan, spending: Spending, filters: Filters, budget: int) -> dict[int, bytes]:
         """The rows of the rarest terms; of the next one the newest, as many as the budget allows.
 
         The rows that hold the rarest four terms together may be older than those, and cost little.
         """
-        kept, dropped, left = asked.spend(budget, self._share(asked, filters))
+        kept, dropped, left = spending
         found = self._of(asked, kept, filters, budget)
         if dropped:
             found |= self._of(asked, dropped[:1], filters, max(left, _NEWEST))
             if asked.telling[0] not in kept:  # else they are found already
                 together = match_all(asked.telling[:_TOGETHER_MAX])
                 found |= self.index.matching(asked.tier, _within(together, filters), filters, _NEWEST)
-            if len(found) < limits.K_MAX:
-                found |= self._of(asked, asked.occurring, filters, _NEWEST)
         return found
 
     def _of(self, asked: Plan, terms: Sequence[str], filters: Filters, at_most: int) -> dict[int, bytes]:

@@ -205,6 +205,16 @@ def test_texts_that_the_service_would_refuse_are_made_fit(
     assert failures(caplog) == []
 
 
+def test_field_that_there_is_not_is_an_error_and_no_hang(spool: Path) -> None:
+    """A turn waits for its end: a misspelt keyword kept it for ever."""
+
+    async def turn() -> None:
+        await asyncio.wait_for(Memory("sol", spool=spool).turn_end_async("done", outcom="success"), 10)
+
+    with pytest.raises(TypeError, match="outcom"):
+        asyncio.run(turn())
+
+
 def test_asyncio_twins_do_the_same_and_leave_the_loop_alone(service: Service, spool: Path) -> None:
     service.long("mira", "Umbriel is up.")
 

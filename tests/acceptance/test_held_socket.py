@@ -1,6 +1,7 @@
 """Behind a held socket: restarts that no agent notices, and starts that fail and say so. The manager here is a test."""
 
 import json
+import shutil
 import signal
 import socket
 import subprocess
@@ -187,6 +188,33 @@ def test_malformed_settings_are_said_and_mend_too(held: Held, database: Path, tm
     file.write_text(f'db = "{database}"\n')
     held.wait_for("STATUS", "serving", within_s=8.0)
     assert held.end() == 0
+
+
+def test_start_that_fails_for_want_of_rights_is_said_too(held: Held, database: Path, tmp_path: Path) -> None:
+    """Where our folder should be, there is a file. It goes, and the service serves."""
+    shutil.rmtree(f"{database}.solos-memory", ignore_errors=True)
+    in_the_way = Path(f"{database}.solos-memory")
+    in_the_way.write_text("not ours")
+    held.start("--db", str(database), "--log-format", "json")
+    held.wait_for("STATUS", "refusing")
+    assert held.rest("GET", "/v1/stats", within_s=1.0)[1]["error"]["code"] == "not_ready"
+    in_the_way.unlink()
+    held.wait_for("STATUS", "serving", within_s=8.0)
+    assert held.end() == 0
+
+
+def test_start_whose_actors_give_up_is_said_too(held: Held, database: Path) -> None:
+    """The index cannot be made; after the supervisor's restarts every caller is told so, and none hangs."""
+    serve(held, database)
+    assert held.end() == 0
+    cache = Path(f"{database}.solos-memory") / "cache"
+    shutil.rmtree(cache)
+    (cache / "index.db" / "in the way").mkdir(parents=True)
+    held.start("--db", str(database), "--log-format", "json")
+    held.wait_for("STATUS", "refusing", within_s=40.0)
+    assert "failed 4 times" in held.rest("GET", "/v1/stats", within_s=1.0)[1]["error"]["detail"]
+    shutil.rmtree(cache / "index.db")
+    held.wait_for("STATUS", "serving", times=2, within_s=40.0)
 
 
 def test_refusing_service_stops_at_once(held: Held, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The plan of a recall: the rarest terms up to a budget, prefixes of identifiers, remembered frequencies."""
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -125,6 +126,63 @@ def test_a_single_common_term_finds_its_newest_rows(reading: ReadingStore, monke
     found = [int(memory.id.split(":")[1]) for memory in ask(reading, "every", k=10)]
     assert len(found) == 10
     assert min(found) > ROWS - 500
+
+
+# --- filters and crowds hide nothing ---
+
+OTHERS = """
+INSERT INTO memory_longterm(agent, fact, created_at)
+WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {count})
+SELECT '{agent}', '{fact} ' || i, {at} + i FROM n
+"""
+
+
+@pytest.fixture
+def narrowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bounds so small that a few hundred rows are many."""
+    monkeypatch.setattr(limits, "NARROW_ROWS_MAX", 20)
+    monkeypatch.setattr(limits, "POSTINGS_BUDGET", 60)
+
+
+def crowded(tmp_path: Path, *statements: str) -> tuple[WritingStore, ReadingStore]:
+    """A store with these rows, followed to their end."""
+    paths = Paths(fresh_database(tmp_path))
+    for statement in statements:
+        rows(paths.database, statement)
+    store = WritingStore(paths)
+    while not store.catch_up():
+        pass
+    return store, ReadingStore(paths)
+
+
+@pytest.mark.usefixtures("narrowed")
+@pytest.mark.parametrize(
+    "filters",
+    [{"scope": "own"}, {"until": "1970-01-01T00:03:20Z"}, {"scope": "own", "until": "1970-01-01T00:05:00Z"}],
+    ids=["author", "time", "both"],
+)
+def test_old_rows_that_filters_leave_are_found_behind_a_crowd(tmp_path: Path, filters: dict[str, str]) -> None:
+    """The common word is everybody's; of the rows that the filter leaves, only the oldest few hold it."""
+    store, reading = crowded(
+        tmp_path,
+        OTHERS.format(count=5, agent="mira", fact="deploy the okapi", at=0),
+        OTHERS.format(count=100, agent="mira", fact="nothing of the kind", at=100),
+        OTHERS.format(count=400, agent="sol", fact="deploy the zebra", at=1_000),
+    )
+    with contextlib.closing(store), contextlib.closing(reading):
+        found = ask(reading, "deploy", "mira", k=10, **filters)
+        assert sorted(memory.text for memory in found) == [f"deploy the okapi {number}" for number in range(1, 6)]
+
+
+def test_sentence_repeated_a_hundred_times_leaves_room_for_others(tmp_path: Path) -> None:
+    """The short sentence is better by its length; it takes one place of k, however often it was written."""
+    repeated = OTHERS.format(count=400, agent="sol", fact="deploy done", at=0).replace(" ' || i,", "',")
+    others = OTHERS.format(count=20, agent="mira", fact="how we deploy the many relays of the lab on number", at=0)
+    store, reading = crowded(tmp_path, repeated, others)
+    with contextlib.closing(store), contextlib.closing(reading):
+        found = ask(reading, "deploy", k=5)
+        assert len(found) == 5
+        assert len({memory.text for memory in found}) == 5
 
 
 # --- prefixes ---

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 EX_REFUSED = 2
 """The exit code of an import that refused a line."""
 _EX_TERMINATED = 128 + signal.SIGTERM
-_REFUSALS_SHOWN_MAX = 100
 _PROGRESS_S = 2.0
 
 _db_option = click.option(
@@ -160,21 +159,16 @@ def _import_locked(paths: "Paths", file: BinaryIO) -> "Tally":
 
 
 class _Teller:
-    """Tells on the standard error how an import goes on; of refusals the first ones, then their number only."""
+    """Tells on the standard error how an import goes on; each refusal by its line's number."""
 
     def __init__(self) -> None:
         from storage.importing import Tally
 
         self.tally = Tally()
-        self._refused = 0
         self._told_at = time.monotonic()
 
     def refused(self, number: int, reason: str) -> None:
-        self._refused += 1
-        if self._refused <= _REFUSALS_SHOWN_MAX:
-            click.echo(f"line {number}: {reason}", err=True)
-        elif self._refused == _REFUSALS_SHOWN_MAX + 1:
-            click.echo("further refused lines are only counted", err=True)
+        click.echo(f"line {number}: {reason}", err=True)
 
     def progress(self, tally: "Tally") -> None:
         self.tally = tally
