@@ -91,8 +91,12 @@ class Refusal(NamedTuple):
 class _Failure(Exception):
     """A call that was not answered with success."""
 
-    def __init__(self, reason: str, *, sent: bool, timed_out: bool = False, refusal: Refusal | None = None) -> None:
+    def __init__(
+        self, reason: str, *, sent: bool, timed_out: bool = False, refusal: Refusal | None = None, code: str = ""
+    ) -> None:
         super().__init__(reason)
+        self.code = code
+        """The service's own name of the failure; empty where it said none."""
         self.sent = sent
         """Whether the service may have received the call, and so may have written."""
         self.timed_out = timed_out
@@ -200,7 +204,8 @@ def _failure_of(status: int, answer: Any) -> _Failure:
         return _Failure(f"status {status}, and it is not this service that answers", sent=True)
     refusal = Refusal(status, str(error.get("code")), str(error.get("detail")))
     refused = status in _REFUSED and status not in _LATER
-    return _Failure(f"{refusal.code}: {refusal.detail}", sent=True, refusal=refusal if refused else None)
+    reason = f"{refusal.code}: {refusal.detail}"
+    return _Failure(reason, sent=True, refusal=refusal if refused else None, code=refusal.code)
 
 
 # --- what is sent, and what is shown ---
@@ -407,11 +412,12 @@ def _sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def _spool_folder(spool: str | os.PathLike[str] | None) -> Path:
+def _spool_folder(spool: str | os.PathLike[str] | None, url: str) -> Path:
+    """The folder that was named; else one for each service: what waits for one must not be flushed to another."""
     if folder := spool or os.environ.get("SOLOS_MEMORY_SPOOL"):
         return Path(folder)
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(state) / "solos-memory" / "spool"
+    return Path(state) / "solos-memory" / "spool" / re.sub(r"[^A-Za-z0-9.-]+", "-", url.partition("://")[2])
 
 
 # --- an agent's memory ---
@@ -431,7 +437,8 @@ class Memory:
         """Nothing is opened yet.
 
         Without `url`, SOLOS_MEMORY_URL or http://127.0.0.1:8437: an address, for looking up a host's name is not within
-        the budget. Without `spool`, SOLOS_MEMORY_SPOOL or `solos-memory/spool` under XDG_STATE_HOME (~/.local/state).
+        the budget. Without `spool`, SOLOS_MEMORY_SPOOL; else a folder for this address in `solos-memory/spool`
+        under XDG_STATE_HOME (~/.local/state).
         """
         self.agent = agent
         self.url = (url or os.environ.get("SOLOS_MEMORY_URL") or URL_DEFAULT).rstrip("/")
@@ -441,7 +448,7 @@ class Memory:
     @property
     def spool(self) -> Spool:
         """Where episodes wait."""
-        return Spool(_spool_folder(self._spool))
+        return Spool(_spool_folder(self._spool, self.url))
 
     @property
     def skipping(self) -> bool:
@@ -549,11 +556,18 @@ class Memory:
         return counts
 
     def _flush_guarded(self, name: str, counts: dict[str, int], deadline: float) -> None:
-        """`_flush_one`, where a file that cannot be read or moved does not block those behind it."""
+        """`_flush_one`, where one file does not block those behind it.
+
+        Not one that cannot be read or moved, and not one over which the service stumbles (`internal`).
+        """
         try:
             self._flush_one(name, counts, deadline)
         except OSError as error:
             log.warning("%s: the spooled episode %s stays (%s)", self.agent, name, _reason(error))
+        except _Failure as failure:
+            if failure.code != "internal":
+                raise
+            log.warning("%s: the spooled episode %s stays (%s)", self.agent, name, _reason(failure))
 
     def _flush_one(self, name: str, counts: dict[str, int], deadline: float) -> None:
         """Send one file, or put it aside.
