@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.held import Held, held_socket
 from tests.support import Service, fresh_database, serving
 
 
@@ -19,6 +20,13 @@ def service(database: Path) -> Iterator[Service]:
     """A service of its own on a fresh database."""
     with serving(database) as running:
         yield running
+
+
+@pytest.fixture
+def held() -> Iterator[Held]:
+    """A held socket without a service yet."""
+    with held_socket() as socket_held:
+        yield socket_held
 
 
 @pytest.fixture(scope="module")

@@ -17,11 +17,11 @@ from transport import settings
 from transport.acceptance.calls import Endpoint
 from transport.acceptance.results import Failed
 from transport.packages import require_own_packages
-from transport.units import user_units_folder
+from transport.units import UNITS, user_units_folder
 
 Level = Literal["ok", "WARN", "FATAL"]
 
-_SERVICE, _SOCKET = "lab-memory.service", "lab-memory.socket"
+_SOCKET, _SERVICE = UNITS
 _ANSWER_WITHIN_S = 3.0
 _LOOPBACK = ("127.", "[::1]")
 

@@ -1,7 +1,6 @@
 """Cases C109, C113 and C139: clients that are there before the service, and through its restarts."""
 
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ import httpx2
 import pytest
 
 from tests.acceptance.clients import Hermes
-from tests.held import Held, held_socket
+from tests.held import Held
 from tests.support import Service, fresh_database, serving
 
 HEADERS = {"Accept": "application/json, text/event-stream", "X-Agent-Id": "sol"}
@@ -28,13 +27,6 @@ def slowly(self, *given, **options):
     opened(self, *given, **options)
 WritingStore.__init__ = slowly
 """
-
-
-@pytest.fixture
-def held() -> Iterator[Held]:
-    """A held socket without a service yet."""
-    with held_socket() as socket_held:
-        yield socket_held
 
 
 @pytest.fixture

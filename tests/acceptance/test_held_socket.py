@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -19,19 +18,6 @@ from tests.support import PROGRAM, eventually, foreign_lock, fresh_database, row
 
 CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "stats", "arguments": {}}}
 ACCEPT = {"Accept": "application/json, text/event-stream"}
-
-
-@pytest.fixture
-def held() -> Iterator[Held]:
-    """A held socket without a service yet."""
-    with held_socket() as socket_held:
-        yield socket_held
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Path:
-    """A fresh fleet database."""
-    return fresh_database(tmp_path)
 
 
 def serve(held: Held, database: Path) -> None:
