@@ -5,9 +5,11 @@ Reads the database outside of any transaction, so that it needs no lock that ano
 
 import random
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import apsw
 
@@ -17,12 +19,15 @@ from storage.errors import Rejection
 from storage.records import Tier
 from storage.rows import SEARCHED, Row, select_digests, select_rows, table_of
 from storage.schema import Schema
+from storage.search.analyst import Analyst
+from storage.search.contents import Contents, contents_of
 from storage.search.index import BEFORE_ALL_ROWS, Index
 from storage.search.text import analyse
 from storage.state import State
 
 _NEWEST_CHECKED = 16
 _SAMPLED = 64
+_SLICES_AHEAD = 3
 _AFTER_ALL_ROWS = 2**63 - 1
 
 
@@ -50,6 +55,10 @@ class Follower:
         self._swept_at = -1
         """The data_version at which the last whole sweep began: nothing foreign was written before it unseen."""
         self._sweep: _Sweep | None = None
+        self._slices: deque[_Slice] = deque()
+        self._rows_read = 0
+        """Since the index was last caught up."""
+        self._analyst: Analyst | None = None
 
     def _version(self) -> int:
         """Changes when another connection, of whatever process, has committed."""
@@ -64,24 +73,59 @@ class Follower:
 
     def catch_up(self, until: float) -> bool:
         """Index what the tables hold beyond the high-water marks, until a time; True when nothing is left."""
-        self._version()  # a long catch-up must not hide for minutes that others write
+        version = self._version_seen
+        if self._version() != version:  # a long catch-up must not hide for minutes that others write
+            self._slices.clear()
         if not self.index.unchanged:
             self.index.remake()
         with self.index.changing():
-            while behind := [tier for tier in SEARCHED if self.last_row(tier) > self.index.high_water(tier)]:
-                for tier in behind:
-                    self._follow_slice(tier)
+            while (following := self._next_slice()) is not None:
+                self.index.follow(following.tier, following.contents(), following.mark)
                 if time.monotonic() >= until:
                     return False
+        self._end_analyst()
         self._check_newest()
         self.index.mark_complete()
         return True
 
-    def _follow_slice(self, tier: Tier) -> None:
-        mark = self.index.high_water(tier)
-        where = "WHERE t.rowid > ? ORDER BY t.rowid LIMIT ?"
-        rows = list(select_rows(self._db, self._schema, tier, where, (mark, limits.CATCH_UP_ROWS)))
-        self.index.follow(tier, self._in_sessions(rows), rows[-1].row if rows else self.last_row(tier))
+    def _next_slice(self) -> "_Slice | None":
+        if self._slices and self._slices[0].after != self.index.high_water(self._slices[0].tier):
+            self._slices.clear()  # the index was made anew or rolled back since
+        while len(self._slices) < _SLICES_AHEAD and (read := self._read_slice()) is not None:
+            self._slices.append(read)
+        return self._slices.popleft() if self._slices else None
+
+    def _read_slice(self) -> "_Slice | None":
+        """The next rows that neither the index nor a slice read ahead has; None where there are none."""
+        for tier in SEARCHED:
+            after = max([self.index.high_water(tier), *(ahead.mark for ahead in self._slices if ahead.tier == tier)])
+            last = self.last_row(tier)
+            if last <= after:
+                continue
+            where = "WHERE t.rowid > ? ORDER BY t.rowid LIMIT ?"
+            found = list(select_rows(self._db, self._schema, tier, where, (after, limits.CATCH_UP_ROWS)))
+            rows = self._in_sessions(found)
+            return _Slice(tier, after, rows[-1].row if rows else last, rows, self._begun(rows))
+        return None
+
+    def _begun(self, rows: Sequence[Row]) -> "Future[list[Contents]] | None":
+        """The contents of rows as another process computes them, once this has gone on for long enough."""
+        self._rows_read += len(rows)
+        if self._analyst is None and self._rows_read >= limits.ANALYST_FROM_ROWS:
+            with suppress(OSError):  # the system has no process for us: it goes on without
+                self._analyst = Analyst()
+        return None if self._analyst is None else self._analyst.begin([row.parts for row in rows])
+
+    def _end_analyst(self) -> None:
+        self._rows_read = 0
+        if self._analyst is not None:
+            self._analyst.close()
+            self._analyst = None
+
+    def close(self) -> None:
+        """End the process that helps, if there is one."""
+        self._slices.clear()
+        self._end_analyst()
 
     def _check_newest(self) -> None:
         """Look at the newest rows after a foreign commit: an id that was used before tells nothing by itself."""
@@ -97,13 +141,14 @@ class Follower:
 
     def refresh(self, touched: Sequence[tuple[Tier, int]]) -> None:
         """Index these rows as they are now; those that are gone are forgotten."""
+        self._slices.clear()  # they may hold these rows as they were
         for tier in SEARCHED:
             wanted = list(dict.fromkeys(row for of, row in touched if of == tier))
             found = [row for number in wanted if (row := self.row_at(tier, number)) is not None]
             if gone := set(wanted) - {row.row for row in found}:
                 self.index.forget(tier, gone)
             if found:
-                self.index.follow(tier, self._in_sessions(found))
+                self.index.follow(tier, [(row, contents_of(row.parts)) for row in self._in_sessions(found)])
 
     def row_at(self, tier: Tier, row: int) -> Row | None:
         """The row with this id as it is now."""
@@ -175,6 +220,24 @@ class Follower:
     def _found(self, row: Row) -> bool:
         terms = analyse(*row.parts)
         return not terms or self.index.holds(row.tier, row.row, max(terms, key=len))
+
+
+@dataclass(frozen=True, slots=True)
+class _Slice:
+    """Rows that were read to be indexed: all of a tier after one row id up to another."""
+
+    tier: Tier
+    after: int
+    mark: int
+    rows: Sequence[Row]
+    begun: Future[list[Contents]] | None
+    """Where another process takes them apart."""
+
+    def contents(self) -> list[tuple[Row, Contents]]:
+        """Each row with its contents."""
+        if self.begun is not None:
+            return list(zip(self.rows, self.begun.result(), strict=True))
+        return [(row, contents_of(row.parts)) for row in self.rows]
 
 
 class _Sweep:

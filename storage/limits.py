@@ -52,6 +52,7 @@ DRAIN_S: Final = 8.0
 
 CATCH_UP_WAIT_S: Final = 0.1
 CATCH_UP_ROWS: Final = 250
+ANALYST_FROM_ROWS: Final = 10_000  # a build that has read as many is helped by a second process
 CATCH_UP_SLICE_S: Final = 0.05
 JANITOR_PERIOD_S: Final = 30.0
 INDEX_CHECK_PERIOD_S: Final = 3_600.0

@@ -13,7 +13,7 @@ from storage.rows import SEARCHED, Row, select_rows
 from storage.schema import Schema
 from storage.search.documents import Document, Filters
 from storage.search.ranking import Candidate
-from storage.search.searching import Searcher
+from storage.search.searching import Proposal, Searcher
 from storage.search.text import Clause, analyse, clauses_of
 from storage.times import iso_or_none, parse_bound
 
@@ -54,19 +54,19 @@ class Recollection:
         self._until_s = _bound("until", question.until, now_s)
         self.stale: list[tuple[Tier, int]] = []
         """Rows that changed or went since they were indexed; they are not shown."""
+        self._looked_at: dict[tuple[Tier, int], Row | None] = {}
+        """The rows that were read; None where one may not be shown."""
         self.relaxed = False
         """Whether no row has all that the question asks for."""
 
     def results(self) -> list[Memory]:
-        """At most k memories, best first."""
-        candidates = self._candidates()
-        found: list[tuple[float, Memory]] = []
-        for group in _by_sentence(candidates):
-            if len(found) >= self._question.k:
-                break
-            rows = [(candidate, row) for candidate in group if (row := self._row(candidate)) is not None]
-            found += [(same[0][0].score, self._memory(same)) for same in _by_text(rows)]
-        best_share = max((candidate.share for candidate in candidates), default=0.0)
+        """At most k memories, best first; k, where so many rows hold any of the question's terms."""
+        proposal = self._proposal()
+        found = self._found(proposal)
+        if len(found) < self._question.k and not proposal.complete:
+            proposal = self._searcher.deeper(proposal)
+            found = self._found(proposal)
+        best_share = max((candidate.share for candidate in proposal.candidates), default=0.0)
         if (persona := self._persona()) is not None:
             share, memory = persona
             found.append((memory.score or 0.0, memory))
@@ -75,12 +75,22 @@ class Recollection:
         found.sort(key=lambda pair: pair[0], reverse=True)
         return [memory for _, memory in found[: self._question.k]]
 
-    def _candidates(self) -> list[Candidate]:
+    def _proposal(self) -> Proposal:
         filters = self._filters()
         if filters is None:
-            return []
+            return Proposal([])
         tiers = [tier for tier in SEARCHED if tier in self._question.tiers]
-        return self._searcher.search(self._clauses, self._question.q, tiers, filters, self._question.k)
+        return self._searcher.search(self._clauses, self._question.q, tiers, filters)
+
+    def _found(self, proposal: Proposal) -> list[tuple[float, Memory]]:
+        """The best memories with their scores: at least k, where so many candidates hold what they promise."""
+        found: list[tuple[float, Memory]] = []
+        for group in _by_sentence(proposal.candidates):
+            if len(found) >= self._question.k:
+                break
+            rows = [(candidate, row) for candidate in group if (row := self._row(candidate)) is not None]
+            found += [(same[0][0].score, self._memory(same)) for same in _by_text(rows)]
+        return found
 
     def _filters(self) -> Filters | None:
         """The filters in the index's numbers; None where a name is asked for that no row has."""
@@ -104,6 +114,12 @@ class Recollection:
 
     def _row(self, candidate: Candidate) -> Row | None:
         """The candidate's row as it is now, if it may be shown."""
+        place = (candidate.document.tier, candidate.document.row)
+        if place not in self._looked_at:
+            self._looked_at[place] = self._shown(candidate)
+        return self._looked_at[place]
+
+    def _shown(self, candidate: Candidate) -> Row | None:
         document = candidate.document
         found = select_rows(self._db, self._schema, document.tier, "WHERE t.rowid = ?", (document.row,))
         row = next(found, None)

@@ -77,6 +77,7 @@ class WritingStore:
 
     def close(self) -> None:
         """Checkpoint passively and close; the order is the opening's read backwards."""
+        self._follower.close()
         self._index.close()
         self._state.close()
         close(self._db)

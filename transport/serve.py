@@ -21,6 +21,7 @@ from actors.refusing import Refusing
 from actors.stats import Stats
 from actors.system import System
 from storage import limits
+from storage.collection import collect_seldom
 from storage.errors import ConfigurationError
 from storage.paths import Paths
 from storage.store import DEMO_AGENTS, create_database
@@ -78,6 +79,7 @@ def _prepare(config: Settings) -> None:
     for name in settings.unknown_variables(os.environ):
         log.warning("unknown_variable", name=name, hint="No setting has this name; see `solos-memory serve --help`.")
     require_own_packages()
+    collect_seldom()
 
 
 def _cause(error: BaseException) -> BaseException:

@@ -67,7 +67,7 @@ class Spending(NamedTuple):
     dropped: tuple[str, ...]
     """The other terms that occur, rarest first."""
     left: int
-    """How many rows of those the budget allows."""
+    """How many rows of those the budget allows, beside what stepping over the rows that filters exclude costs."""
 
 
 @dataclass(frozen=True)
@@ -87,15 +87,13 @@ class Plan:
 
     def spend(self, budget: int, share: float) -> Spending:
         """Keep the rarest terms, as many as a budget of rows allows where filters leave this share of a term's rows."""
-        share = max(share, _SHARE_MIN)
-        spent = 0.0
+        cost = max(share, _SHARE_MIN)
+        affordable = budget / cost
         for at, term in enumerate(self.occurring):
-            spent += share * self.frequencies[term]
-            if spent > budget:
-                return Spending(
-                    self.occurring[:at], self.occurring[at:], int(budget - spent + share * self.frequencies[term])
-                )
-        return Spending(self.occurring, (), int(budget - spent))
+            if self.frequencies[term] > affordable:
+                return Spending(self.occurring[:at], self.occurring[at:], int(share * affordable))
+            affordable -= self.frequencies[term]
+        return Spending(self.occurring, (), int(share * affordable))
 
     def _rarity(self, term: str) -> tuple[int, str]:
         return self.frequencies[term], term

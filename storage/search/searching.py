@@ -35,6 +35,24 @@ class _Rows(NamedTuple):
     """Whether no other row that passes the filters holds a term of the question."""
 
 
+class Proposal(NamedTuple):
+    """What the index proposes for an answer."""
+
+    candidates: list[Candidate]
+    """Best first."""
+    found: Sequence[_Rows] = ()
+    """By tier."""
+    weights: Weights | None = None
+    named: frozenset[int] = frozenset()
+    """The authors that the question names."""
+    filters: Filters = Filters()
+
+    @property
+    def complete(self) -> bool:
+        """Whether no other row that passes the filters holds a term of the question."""
+        return all(some.complete for some in self.found)
+
+
 @dataclass
 class Searcher:
     """Asks one index. Keeps what it has learned about common terms; a new index needs a new searcher."""
@@ -42,20 +60,26 @@ class Searcher:
     index: Index
     _frequencies: dict[Tier, Frequencies] = field(default_factory=dict)
 
-    def search(
-        self, clauses: Sequence[Clause], question: str, tiers: Sequence[Tier], filters: Filters, k: int
-    ) -> list[Candidate]:
-        """The candidates for a question, best first; k at least, where so many rows hold any of its terms."""
+    def search(self, clauses: Sequence[Clause], question: str, tiers: Sequence[Tier], filters: Filters) -> Proposal:
+        """The candidates for a question, among as many rows as the budget allows."""
         if not clauses or not tiers:
-            return []
+            return Proposal([])
         plans = [plan(self.index, tier, self._frequencies_of(tier), clauses) for tier in tiers]
         weights = weigh(plans)
-        budget = _TELLING_BUDGET if weights.telling else limits.POSTINGS_BUDGET
-        found = [self._rows(asked, filters, budget // len(tiers)) for asked in plans if asked.occurring]
-        candidates = self._best(found, weights)
-        if any(not some.complete and (len(candidates) < k or not some.certain) for some in found):
-            candidates = self._best([self._deeper(some, filters) for some in found], weights)
-        return ranking.rank(self.index, candidates, self._named(question), filters)
+        found = [self._rows(asked, filters, len(tiers), weights.telling) for asked in plans if asked.occurring]
+        return self._proposed(Proposal([], found, weights, self._named(question), filters))
+
+    def deeper(self, proposal: Proposal) -> Proposal:
+        """And the newest rows with any of the terms, however many have to be looked at: up to the read's deadline."""
+        return self._proposed(
+            proposal._replace(found=[self._deeper(some, proposal.filters) for some in proposal.found])
+        )
+
+    def _proposed(self, asked: Proposal) -> Proposal:
+        if asked.weights is None or not asked.found:
+            return asked
+        best = self._best(asked.found, asked.weights)
+        return asked._replace(candidates=ranking.rank(self.index, best, asked.named, asked.filters))
 
     def _frequencies_of(self, tier: Tier) -> Frequencies:
         return self._frequencies.setdefault(tier, Frequencies(self.index, tier))
@@ -86,8 +110,9 @@ class Searcher:
                 share = some.asked.share(distinct(some.found[document.row]))
                 yield Candidate(document, float(scores[pool[tier, document.row]]), share, certain=some.certain)
 
-    def _rows(self, asked: Plan, filters: Filters, budget: int) -> _Rows:
-        """The rows of a tier that are scored."""
+    def _rows(self, asked: Plan, filters: Filters, tiers: int, telling: bool) -> _Rows:
+        """The rows of one tier of several that are scored; fewer where a telling word says which few are meant."""
+        budget = (_TELLING_BUDGET if telling else limits.POSTINGS_BUDGET) // tiers
         left = self._left_by(asked, filters)
         if left is not None and left <= limits.NARROW_ROWS_MAX:
             return _Rows(asked, self._newest(asked.tier, filters), certain=False, complete=True)
@@ -97,12 +122,13 @@ class Searcher:
             found = self._newest(asked.tier, filters) | self._of(asked, spending.kept, filters, budget)
             return _Rows(asked, found, certain=False, complete=complete)
         found = self._matching(asked, spending, filters, budget)
+        if spending.dropped and not telling:
+            found |= self._together(asked, spending, filters)
         if filters.timed and len(found) < limits.NARROW_ROWS_MAX:  # the rare words are of other times
             return _Rows(asked, self._newest(asked.tier, filters) | found, certain=False, complete=complete)
         return _Rows(asked, found, certain=True, complete=complete)
 
     def _deeper(self, some: _Rows, filters: Filters) -> _Rows:
-        """And the newest rows with any of the terms, however many have to be looked at: up to the read's deadline."""
         if some.complete:
             return some
         expression = _within(match_any(some.asked.occurring), filters)
@@ -110,18 +136,16 @@ class Searcher:
         return some._replace(found=some.found | dict(more), complete=True)
 
     def _matching(self, asked: Plan, spending: Spending, filters: Filters, budget: int) -> dict[int, bytes]:
-        """The rows of the rarest terms; of the next one the newest, as many as the budget allows.
+        """The rows of the rarest terms; of the next one the newest, as many as the budget allows."""
+        found = self._of(asked, spending.kept, filters, budget)
+        return found | self._of(asked, spending.dropped[:1], filters, max(spending.left, _NEWEST))
 
-        The rows that hold the rarest four terms together may be older than those, and cost little.
-        """
-        kept, dropped, left = spending
-        found = self._of(asked, kept, filters, budget)
-        if dropped:
-            found |= self._of(asked, dropped[:1], filters, max(left, _NEWEST))
-            if asked.telling[0] not in kept:  # else they are found already
-                together = match_all(asked.telling[:_TOGETHER_MAX])
-                found |= self.index.matching(asked.tier, _within(together, filters), filters, _NEWEST)
-        return found
+    def _together(self, asked: Plan, spending: Spending, filters: Filters) -> dict[int, bytes]:
+        """The newest rows that hold the rarest four terms together: they may be old, and cost little."""
+        if asked.telling[0] in spending.kept:  # they are found already
+            return {}
+        together = match_all(asked.telling[:_TOGETHER_MAX])
+        return dict(self.index.matching(asked.tier, _within(together, filters), filters, _NEWEST))
 
     def _of(self, asked: Plan, terms: Sequence[str], filters: Filters, at_most: int) -> dict[int, bytes]:
         """The newest rows that hold any of the terms and pass the filters."""

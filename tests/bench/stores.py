@@ -11,6 +11,7 @@ from actors.messages import Recall
 from actors.units import question_of
 from storage import limits
 from storage.batch import Write
+from storage.collection import collect_seldom
 from storage.paths import Paths
 from storage.reading import Found, ReadingStore
 from storage.writing import WritingStore
@@ -55,6 +56,7 @@ class Stores:
 @contextlib.contextmanager
 def opened(database: Path) -> Iterator[Stores]:
     """Both stores over a database that has agents, closed at the end."""
+    collect_seldom()
     paths = Paths(database)
     with contextlib.closing(WritingStore(paths)) as writing, contextlib.closing(ReadingStore(paths)) as reading:
         yield Stores(paths, writing, reading, reading.registered()[0])

@@ -36,6 +36,7 @@ def init(db: Path, agents: str) -> None:
 @click.option("--db", type=click.Path(path_type=Path), envvar="SOLOS_MEMORY_DB", required=True, help="The database.")
 def reindex(db: Path) -> None:
     """Build the search index anew from the tables. Takes the lock: stop the service first."""
+    from storage.collection import collect_seldom
     from storage.database import check_database_file
     from storage.paths import Paths, ProcessLock
     from storage.writing import WritingStore
@@ -50,6 +51,7 @@ def reindex(db: Path) -> None:
         fail(EX_CONFIG, str(error))
     except Rejection as refusal:
         fail(EX_UNAVAILABLE, f"{refusal.detail} {refusal.hint}")
+    collect_seldom()
     try:
         _reindex(store)
     finally:
