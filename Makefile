@@ -11,7 +11,7 @@ FLEET := .cache/fleet-$(FLEET_ROWS).db
 BIND ?= 127.0.0.1:8437
 DB ?= .cache/fleet-500000.db
 
-.PHONY: serve test test-fast lint types traps bench-start bench-recall bench-fleet bench-latency lock clean
+.PHONY: serve test test-fast lint types traps bench-start bench-recall bench-fleet bench-latency bench-swarm lock clean
 
 serve: $(VENV)/ready
 	@echo "The demo's memory, on http://$(BIND). Three calls to try, in another shell:"
@@ -48,6 +48,10 @@ bench-fleet: $(VENV)/ready $(DB)
 # Latency by kind of question and filter, beside plain FTS5: make bench-latency DB=/path/to/solos.db [ARGS="--grow DB2"]
 bench-latency: $(VENV)/ready $(DB)
 	$(BIN)/python -m tests.bench.latency $(DB) $(ARGS)
+
+# Search over the swarm's files, beside a plain scan of them, on 10,000 files that it makes: make bench-swarm [ARGS=…]
+bench-swarm: $(VENV)/ready
+	$(BIN)/python -m tests.bench.swarm_search $(ARGS)
 
 $(VENV)/ready: requirements.lock pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || python3 -m venv $(VENV)

@@ -52,6 +52,12 @@ class Forbidden(Rejection):
     hint = "Ask as the owner: a persona is readable by its own agent alone."
 
 
+class NoFileOfOurs(Forbidden):
+    """A link, or what is no file or folder of its own, stands where one of the swarm's files should."""
+
+    hint = "Put a real file or folder in its place; below the roots no link is followed: see runbooks/swarm.md."
+
+
 class NotFound(Rejection):
     """There is no such memory, or it has expired."""
 
@@ -96,11 +102,18 @@ class StorageDamaged(Rejection):
     hint = "Stop writing and run `solos-memory doctor`: runbooks/errors.md#storage_damaged."
 
 
+class FileFailed(Rejection):
+    """The operating system refused a file of the swarm; nothing was changed."""
+
+    code = "file_failed"
+    hint = "See the service's log, then runbooks/errors.md#file_failed."
+
+
 class StorageFull(Rejection):
     """The disk is full; nothing was written."""
 
     code = "storage_full"
-    hint = "Free space on the volume of the database, then try again."
+    hint = "Free space on the volume of the database or of the swarm's files, then try again."
 
 
 class Interrupted(Rejection):

@@ -16,6 +16,7 @@ class Paths:
         self.state = self.folder / "state.db"
         self.cache = self.folder / "cache"
         self.index = self.cache / "index.db"
+        self.swarm_index = self.cache / "swarm.db"
         self.lock = self.folder / "lock"
         self.first_start = False
         """True from the making of our folder until state.db is in it."""

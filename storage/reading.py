@@ -12,7 +12,7 @@ from typing import Literal
 
 import apsw
 
-from storage.agents import is_registered, registered
+from storage.agents import is_registered, registered, require_registered
 from storage.backup_record import last_backup
 from storage.database import FileIdentity, fetch, open_reader
 from storage.durable import own_persona, require_own, select_personas
@@ -77,6 +77,16 @@ class ReadingStore:
         self._identity.require()
         with translated():
             return is_registered(self._db, self._schema.registry, agent)
+
+    def require_registered(self, agent: str) -> None:
+        """Refuse an agent that the registry does not hold.
+
+        Raises:
+            UnknownAgent: it does not.
+        """
+        self._identity.require()
+        with translated():
+            require_registered(self._db, self._schema.registry, agent)
 
     def registered(self) -> list[str]:
         """Every registered agent."""

@@ -12,6 +12,7 @@ from typing import Any
 import apsw
 
 from storage import limits
+from storage.agents import require_registered
 from storage.batch import Batch, Outcome, RolledBack, Write, as_answer
 from storage.checks import require_readable
 from storage.database import FileIdentity, check_database_file, close, ensure_wal, fetch, open_writer
@@ -96,6 +97,15 @@ class WritingStore:
     def foreign_change_at_s(self) -> float | None:
         """When it was last noticed that another process had written the database; None where none has since opening."""
         return self._follower.foreign_change_at_s
+
+    def require_registered(self, agent: str) -> None:
+        """Refuse an agent that the registry does not hold.
+
+        Raises:
+            UnknownAgent: it does not.
+        """
+        with translated():
+            require_registered(self._db, self.schema.registry, agent)
 
     # --- batches ---
 

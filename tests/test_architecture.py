@@ -16,7 +16,7 @@ BELOW = {
 }
 """The packages of ours that each layer may import."""
 THIRD_PARTY = {
-    "storage": {"apsw", "numpy", "Stemmer"},
+    "storage": {"apsw", "numpy", "Stemmer", "yaml"},
     "actors": {"outcome", "pydantic", "structlog", "trio"},
     "transport": {
         "click",
