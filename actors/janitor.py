@@ -7,8 +7,10 @@ import trio
 
 from actors.mailbox import Mailbox
 from actors.messages import CatchUp, CheckIndex, Sweep, Upkeep, UpkeepMessage
+from actors.swarm_messages import FollowPages
 from storage import limits
 from storage.errors import Rejection
+from storage.swarm.swarm import Swarm
 
 log = structlog.get_logger()
 
@@ -16,13 +18,16 @@ _LOOK_AGAIN_S = 2.0
 _PAUSE_S = 0.001
 _SWEEP_PAUSE_S = 0.1
 _PATIENCE_S = 30.0
+_PAGES_PERIOD_S = 0.05
+_FILES_PERIOD_S = 1.0
 
 
 class Janitor:
     """Asks the writer for upkeep. It holds no connection: whatever it does goes through the writer's mailbox."""
 
-    def __init__(self, writer: Mailbox) -> None:
+    def __init__(self, writer: Mailbox, swarm: Swarm) -> None:
         self._writer = writer
+        self._swarm = swarm
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -31,6 +36,8 @@ class Janitor:
             nursery.start_soon(self._sweep)
             nursery.start_soon(self._tidy)
             nursery.start_soon(self._check)
+            nursery.start_soon(self._follow_pages)
+            nursery.start_soon(self._look_at_files)
 
     async def _follow(self) -> None:
         while True:
@@ -56,6 +63,23 @@ class Janitor:
                 log.warning("index_damaged", hint="A sample of its rows was not found; it is being made anew.")
             seed += 1
             await trio.sleep(limits.INDEX_CHECK_PERIOD_S)
+
+    async def _follow_pages(self) -> None:
+        """Pages of the swarm that wait for their turn."""
+        while True:
+            await trio.sleep(_PAGES_PERIOD_S)
+            if self._swarm.memory.behind:
+                await self._ask(FollowPages())
+
+    async def _look_at_files(self) -> None:
+        """Keep the search of the swarm's files warm while it is used."""
+        while True:
+            await trio.sleep(_FILES_PERIOD_S)
+            if self._swarm.search.in_use:
+                try:
+                    await trio.to_thread.run_sync(self._swarm.search.refresh)
+                except Exception:  # whatever it is: the next search looks at the files itself
+                    log.exception("files_not_looked_at")
 
     async def _ask(self, message: UpkeepMessage[Any]) -> Any:
         """The reply; None where the writer has no time for it now. Upkeep is never worth a failure."""

@@ -47,19 +47,33 @@ class ReadMessage(Message[R]):
     __slots__ = ()
 
 
+class FileMessage(Message[R]):
+    """A message that the writer runs on the swarm's files, by itself and outside of any transaction."""
+
+    __slots__ = ()
+
+
+class FileReadMessage(Message[R]):
+    """A message that any reader answers from the swarm's files."""
+
+    __slots__ = ()
+
+
 class UpkeepMessage(Message[R]):
     """A message of the service to its own writer; no operation offers it."""
 
     __slots__ = ()
 
 
-def _without_nul(text: str) -> str:
+def without_nul(text: str) -> str:
+    """The text; a ValueError where it holds a NUL."""
     if "\x00" in text:
         raise ValueError("must not contain NUL characters")
     return text
 
 
-def _not_blank(text: str) -> str:
+def not_blank(text: str) -> str:
+    """The text; a ValueError where it holds nothing but white space."""
     if not text.strip():
         raise ValueError("is missing or empty")
     return text
@@ -78,23 +92,24 @@ def _as_list(value: object) -> object:
     return value
 
 
-def _not_bool(value: object) -> object:
+def not_bool(value: object) -> object:
+    """The value; a ValueError where it is true or false, which Python takes for 1 or 0."""
     if isinstance(value, bool):
         raise ValueError("must be a number")  # noqa: TRY004 (what pydantic takes as a refusal)
     return value
 
 
-Agent = Annotated[str, Field(min_length=1, max_length=limits.AGENT_CHARS_MAX), AfterValidator(_without_nul)]
-Key = Annotated[str, Field(min_length=1, max_length=limits.KEY_CHARS_MAX), AfterValidator(_without_nul)]
-Topic = Annotated[str, Field(min_length=1, max_length=limits.TOPIC_CHARS_MAX), AfterValidator(_without_nul)]
-Source = Annotated[str, Field(min_length=1, max_length=limits.SOURCE_CHARS_MAX), AfterValidator(_without_nul)]
-Session = Annotated[str, Field(min_length=1, max_length=limits.SESSION_CHARS_MAX), AfterValidator(_without_nul)]
-Text = Annotated[str, Field(min_length=1, max_length=limits.TEXT_CHARS_MAX), AfterValidator(_without_nul)]
-Details = Annotated[str, Field(min_length=1, max_length=limits.DETAILS_CHARS_MAX), AfterValidator(_without_nul)]
-Tag = Annotated[str, Field(min_length=1, max_length=limits.TAG_CHARS_MAX), AfterValidator(_without_nul)]
+Agent = Annotated[str, Field(min_length=1, max_length=limits.AGENT_CHARS_MAX), AfterValidator(without_nul)]
+Key = Annotated[str, Field(min_length=1, max_length=limits.KEY_CHARS_MAX), AfterValidator(without_nul)]
+Topic = Annotated[str, Field(min_length=1, max_length=limits.TOPIC_CHARS_MAX), AfterValidator(without_nul)]
+Source = Annotated[str, Field(min_length=1, max_length=limits.SOURCE_CHARS_MAX), AfterValidator(without_nul)]
+Session = Annotated[str, Field(min_length=1, max_length=limits.SESSION_CHARS_MAX), AfterValidator(without_nul)]
+Text = Annotated[str, Field(min_length=1, max_length=limits.TEXT_CHARS_MAX), AfterValidator(without_nul)]
+Details = Annotated[str, Field(min_length=1, max_length=limits.DETAILS_CHARS_MAX), AfterValidator(without_nul)]
+Tag = Annotated[str, Field(min_length=1, max_length=limits.TAG_CHARS_MAX), AfterValidator(without_nul)]
 Tags = Annotated[tuple[Tag, ...], Field(max_length=limits.TAGS_MAX), BeforeValidator(_as_list)]
 Tiers = Annotated[tuple[Tier, ...], Field(min_length=1, max_length=4), BeforeValidator(_as_list)]
-RequestId = Annotated[str, Field(min_length=1, max_length=limits.REQUEST_ID_CHARS_MAX), AfterValidator(_without_nul)]
+RequestId = Annotated[str, Field(min_length=1, max_length=limits.REQUEST_ID_CHARS_MAX), AfterValidator(without_nul)]
 When = Annotated[str, Field(max_length=64)]
 
 
@@ -104,16 +119,16 @@ class Recall(ReadMessage[Recalled]):
 
     agent: Agent
     """You, the caller."""
-    q: Annotated[str, Field(min_length=1, max_length=limits.QUERY_CHARS_MAX), AfterValidator(_not_blank)]
+    q: Annotated[str, Field(min_length=1, max_length=limits.QUERY_CHARS_MAX), AfterValidator(not_blank)]
     """What you want to know: words, a question or a whole prompt."""
-    k: Annotated[int, Field(ge=1, le=limits.K_MAX), BeforeValidator(_not_bool)] = limits.K_DEFAULT
+    k: Annotated[int, Field(ge=1, le=limits.K_MAX), BeforeValidator(not_bool)] = limits.K_DEFAULT
     """How many results at most."""
     scope: Scope = "shared"
     """`shared`: every agent's memories; `own`: yours only."""
     tiers: Tiers = ("long", "episodic")
     """Where to look; `durable` is your own persona only."""
     topic: Topic | None = None
-    """Only facts of this topic or episodes of this event type."""
+    """Only this topic or event type."""
     tags: Tags = ()
     """Only memories with all of these tags."""
     since: When | None = None
@@ -148,12 +163,12 @@ class RememberShort(WriteMessage[Remembered]):
     """Its name."""
     value: Text
     """Its value."""
-    ttl_s: Annotated[float, Field(gt=0, le=limits.TTL_S_MAX), BeforeValidator(_not_bool)] | None = None
+    ttl_s: Annotated[float, Field(gt=0, le=limits.TTL_S_MAX), BeforeValidator(not_bool)] | None = None
     """Seconds to live; without it the key does not expire."""
     tags: Tags = ()
     """Labels."""
     request_id: RequestId | None = None
-    """Makes a retry safe: the same id and content writes once."""
+    """A retry with the same id writes once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +183,7 @@ class GetShort(ReadMessage[ShortEntries]):
     """One key; without it all are listed by name."""
     after: Key | None = None
     """List on from this key."""
-    limit: Annotated[int, Field(ge=1, le=limits.LIST_MAX), BeforeValidator(_not_bool)] = limits.K_MAX
+    limit: Annotated[int, Field(ge=1, le=limits.LIST_MAX), BeforeValidator(not_bool)] = limits.K_MAX
     """How many keys at most."""
     scope: Scope = "shared"
     """`own`: refuses another owner."""
@@ -196,14 +211,14 @@ class RememberLong(WriteMessage[Remembered]):
     """What it is about."""
     source: Source | None = None
     """Where you have it from."""
-    confidence: Annotated[float, Field(ge=0, le=1), BeforeValidator(_not_bool)] | None = None
+    confidence: Annotated[float, Field(ge=0, le=1), BeforeValidator(not_bool)] | None = None
     """How sure you are, 0 to 1."""
     tags: Tags = ()
     """Labels."""
     session: Session | None = None
-    """Links it with its neighbours: a conversation, a task."""
+    """Links neighbours: a conversation, a task."""
     request_id: RequestId | None = None
-    """Makes a retry safe: the same id and content writes once."""
+    """A retry with the same id writes once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,12 +235,12 @@ class RememberEpisodic(WriteMessage[Remembered]):
     """The rest of the story."""
     outcome: Source | None = None
     """How it ended."""
-    duration_s: Annotated[float, Field(ge=0), BeforeValidator(_not_bool)] | None = None
+    duration_s: Annotated[float, Field(ge=0), BeforeValidator(not_bool)] | None = None
     """How long it took, in seconds."""
     session: Session | None = None
-    """Links it with its neighbours: a conversation, a task."""
+    """Links neighbours: a conversation, a task."""
     request_id: RequestId | None = None
-    """Makes a retry safe: the same id and content writes once."""
+    """A retry with the same id writes once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

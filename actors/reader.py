@@ -8,14 +8,16 @@ import trio
 
 from actors.errors import Internal
 from actors.mailbox import Envelope, Mailbox
-from actors.messages import CatchUp, IsRegistered, Message, Recall, Refresh, RemakeIndex
+from actors.messages import CatchUp, FileReadMessage, IsRegistered, Message, Recall, Refresh, RemakeIndex
 from actors.stats import Stats
+from actors.swarm_units import file_read_unit
 from actors.units import question_of, read_unit
 from storage import limits
 from storage.errors import Rejection, StorageUnavailable, UnknownAgent
 from storage.reading import Found, ReadingStore
 from storage.records import Recalled, with_reason
 from storage.search.failures import IndexFailure
+from storage.swarm.swarm import Swarm
 
 log = structlog.get_logger()
 
@@ -33,6 +35,7 @@ class Reader:
         mailbox: Mailbox,
         open_store: Callable[[], ReadingStore],
         *,
+        swarm: Swarm,
         writer: Mailbox,
         stats: Stats,
         refuse_unregistered: bool,
@@ -43,6 +46,7 @@ class Reader:
         """The open store; None while the reader is down."""
         self._mailbox = mailbox
         self._open_store = open_store
+        self._swarm = swarm
         self._writer = writer
         self._stats = stats
         self._refuse_unregistered = refuse_unregistered
@@ -77,6 +81,8 @@ class Reader:
             envelope.refuse(Internal("A bug of ours stopped the read; the log has the traceback."))
 
     def _read(self, store: ReadingStore, message: Any) -> Any:
+        if isinstance(message, FileReadMessage):
+            return file_read_unit(message, self._swarm, store.require_registered)
         self._admit(store, message)
         return read_unit(message, store)
 

@@ -4,14 +4,22 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import trio
 
 from actors.errors import DeadlineExceeded, NotReady, OutcomeUnknown
 from actors.janitor import Janitor
 from actors.mailbox import Envelope, Mailbox
-from actors.messages import GetStatistics, GetStoreState, Message, ReadMessage, WriteMessage
+from actors.messages import (
+    FileMessage,
+    FileReadMessage,
+    GetStatistics,
+    GetStoreState,
+    Message,
+    ReadMessage,
+    WriteMessage,
+)
 from actors.reader import Reader
 from actors.stats import ActorState, Statistics, Stats
 from actors.supervisor import supervise
@@ -21,9 +29,14 @@ from storage.database import check_database_file
 from storage.errors import Interrupted, InvalidRequest, StorageBusy
 from storage.paths import Paths, ProcessLock
 from storage.reading import ReadingStore
+from storage.swarm.layout import Roots
+from storage.swarm.swarm import Swarm, SwarmConfig
 from storage.writing import WritingStore
 
 R = TypeVar("R")
+
+_PAGES_WITHIN_S = 0.4
+_PAGES_LOOK_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +73,23 @@ class Asked(Protocol):
 class System:
     """The writer, the readers and the janitor of one database. `running()` starts and stops them."""
 
-    def __init__(self, paths: Paths, stats: Stats, *, refuse_unregistered_reads: bool = False) -> None:
+    def __init__(
+        self, paths: Paths, stats: Stats, *, swarm: SwarmConfig | None = None, refuse_unregistered_reads: bool = False
+    ) -> None:
+        """Without `swarm` the swarm's files lie in the database's own folder."""
         self.stats = stats
         self._paths = paths
+        beside = Roots(profiles=paths.folder / "profiles", shared=paths.folder / "shared")
+        self._swarm = Swarm(swarm or SwarmConfig(beside), paths.swarm_index)
         self._writes = Mailbox("writer", limits.WRITER_MAILBOX_MAX)
         self._reads = Mailbox("readers", limits.READER_MAILBOX_MAX)
-        self._writer = Writer(self._writes, partial(WritingStore, paths))
+        self._writer = Writer(self._writes, partial(WritingStore, paths), self._swarm)
         self._readers = [
             Reader(
                 f"reader {number}",
                 self._reads,
                 partial(ReadingStore, paths),
+                swarm=self._swarm,
                 writer=self._writes,
                 stats=stats,
                 refuse_unregistered=refuse_unregistered_reads,
@@ -91,17 +110,19 @@ class System:
         self._paths.make_folders()
         lock = ProcessLock(self._paths)
         try:
+            await trio.to_thread.run_sync(self._swarm.open)
             async with trio.open_nursery() as nursery:
                 await nursery.start(supervise, self._writer)
                 async with trio.open_nursery() as readers:
                     for reader in self._readers:
                         await readers.start(supervise, reader)
                     async with trio.open_nursery() as upkeep:
-                        upkeep.start_soon(Janitor(self._writes).run)
+                        upkeep.start_soon(Janitor(self._writes, self._swarm).run)
                         try:
                             yield self
                         finally:
                             self._stopping = True
+                            self._swarm.stop()
                             upkeep.cancel_scope.cancel()
                             self._reads.close()
                 self._writes.close()
@@ -110,6 +131,7 @@ class System:
             raise cause from cause.__cause__
         finally:
             self._writes.close()
+            self._swarm.close()
             lock.release()
 
     def post(self, message: WriteMessage[R]) -> Envelope[R]:
@@ -148,11 +170,28 @@ class System:
             return await self.reply(self.post(message))
         if isinstance(message, GetStatistics):
             return await self._statistics(message)  # type: ignore[return-value]
-        assert isinstance(message, ReadMessage)
+        if isinstance(message, FileMessage):
+            return await self._write_file(message)
+        if isinstance(message, FileReadMessage):
+            await self._pages_followed(message)
+        assert isinstance(message, ReadMessage | FileReadMessage)
         try:
             return await self._reads.ask(message, within_s=limits.READ_DEADLINE_S)
         except OutcomeUnknown:
             raise Interrupted("The read took longer than its deadline.") from None
+
+    async def _write_file(self, message: FileMessage[R]) -> R:
+        if self._writer.store is None and not self._stopping:
+            raise NotReady("The writer is starting again after a failure.")
+        return await self._writes.ask(message, within_s=limits.WRITE_BUDGET_S)
+
+    async def _pages_followed(self, message: FileReadMessage[Any]) -> None:
+        """Wait until a worker's pages show what was just written; they are made by themselves within 200 ms."""
+        worker = getattr(message, "workerId", None) or getattr(message, "worker", None)
+        if worker is not None:
+            with trio.move_on_after(_PAGES_WITHIN_S):
+                while self._swarm.memory.is_behind(worker.lower()):  # noqa: ASYNC110 (its thread sets no event)
+                    await trio.sleep(_PAGES_LOOK_S)
 
     async def upkeep(self, message: Message[R], *, within_s: float = 60.0) -> R:
         """Ask the writer for upkeep."""

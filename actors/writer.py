@@ -1,6 +1,7 @@
 """The writer: the one actor through which every write of this process goes."""
 
 import random
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import groupby
@@ -11,11 +12,14 @@ import trio
 
 from actors.errors import DeadlineExceeded, Internal, OutcomeUnknown
 from actors.mailbox import Envelope, Mailbox, State
-from actors.messages import RemakeIndex, WriteMessage
+from actors.messages import FileMessage, RemakeIndex, WriteMessage
+from actors.swarm_messages import FollowPages
+from actors.swarm_units import file_unit
 from actors.units import upkeep_unit, write_of
 from storage import limits
 from storage.batch import Outcome
 from storage.errors import Rejection, StorageBusy
+from storage.swarm.swarm import Swarm
 from storage.writing import WritingStore
 
 R = TypeVar("R")
@@ -34,8 +38,9 @@ class Writer:
 
     name = "writer"
 
-    def __init__(self, mailbox: Mailbox, open_store: Callable[[], WritingStore]) -> None:
+    def __init__(self, mailbox: Mailbox, open_store: Callable[[], WritingStore], swarm: Swarm) -> None:
         self._mailbox = mailbox
+        self._swarm = swarm
         self._open_store = open_store
         self.restarts = 0
         self.store: WritingStore | None = None
@@ -52,6 +57,7 @@ class Writer:
         store = await trio.to_thread.run_sync(self._open_store)
         self.store = store
         log.info("store_opened", **{name: getattr(store.report, name) for name in store.report.__slots__})
+        await self._reconcile()
         opened()
         try:
             async for envelope in self._mailbox:
@@ -59,7 +65,20 @@ class Writer:
         finally:
             self.store = None
             with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(self._swarm.memory.close)
                 await trio.to_thread.run_sync(store.close)
+
+    async def _reconcile(self) -> None:
+        """Make up for what a crash left undone in the swarm's files. Whatever they are, the memory is served."""
+        try:
+            behind = await trio.to_thread.run_sync(self._swarm.memory.reconcile)
+        except Exception:
+            log.exception("reconcile_failed")
+        else:
+            if behind:
+                log.warning("pages_made_up", pages=behind, hint="A crash had left them behind their logs.")
+            if unread := self._swarm.memory.unread:
+                log.warning("files_unread", files=unread, hint="They were left alone; see runbooks/swarm.md.")
 
     def silent_s(self) -> float:
         """For how many seconds one unit has run, or one attempt at a lock waited; 0 between them.
@@ -76,12 +95,25 @@ class Writer:
         finally:
             self._worked_since = None
 
-    async def _handle(self, envelopes: Sequence[Envelope[Any]]) -> None:
-        """Handle messages in their order, and leave none of them without a reply, whatever happens."""
+    async def _handle(self, envelopes: list[Envelope[Any]]) -> None:
+        """Handle messages, and leave none of them without a reply, whatever happens.
+
+        Writes of the database go before those of files, of which each waits for several fsyncs; each of the two keeps
+        its order.
+        """
+        handled: list[Envelope[Any]] = []
+        files: deque[Envelope[Any]] = deque()
         try:
-            await self._handle_in_order(envelopes)
+            while envelopes or files:
+                handled = [envelope for envelope in (*handled, *envelopes) if envelope.state is State.STARTED]
+                files += [envelope for envelope in envelopes if isinstance(envelope.message, FileMessage)]
+                await self._handle_in_order([one for one in envelopes if not isinstance(one.message, FileMessage)])
+                if files:
+                    await self._file(files.popleft())
+                room = limits.BATCH_MESSAGES_MAX - len(files)
+                envelopes = self._mailbox.take(room) if files else []
         finally:
-            for envelope in envelopes:
+            for envelope in (*handled, *envelopes):
                 if envelope.state is State.STARTED:
                     envelope.refuse(OutcomeUnknown())
 
@@ -153,19 +185,44 @@ class Writer:
             log.exception("index_failed")
         await trio.sleep(random.uniform(*_JITTER_S))  # noqa: S311 (jitter, not a secret)
 
+    async def _file(self, envelope: Envelope[Any]) -> None:
+        """Run a write on the swarm's files, unless its time went by in the mailbox."""
+        assert self.store is not None
+        message = envelope.message
+        if envelope.deadline <= trio.current_time():
+            return envelope.refuse(DeadlineExceeded())
+        try:
+            reply = await self._in_thread(partial(file_unit, message, self._swarm, self.store.require_registered))
+        except Rejection as refusal:
+            envelope.refuse(refusal)
+        except Exception:
+            log.exception("unit_failed", message=type(message).__name__)
+            envelope.refuse(Internal())
+        else:
+            envelope.replayed = reply.replayed
+            envelope.reply(reply)
+        return None
+
     async def _upkeep(self, envelope: Envelope[Any]) -> None:
         assert self.store is not None
         message = envelope.message
         try:
-            reply = await self._in_thread(partial(upkeep_unit, message, self.store))
+            reply = await self._in_thread(partial(self._upkeep_unit, message, self.store))
         except Rejection as refusal:
             envelope.refuse(refusal)
         except Exception:
             log.exception("upkeep_failed", message=type(message).__name__)
             envelope.refuse(Internal())
         else:
-            self._log_index(self.store, remade=isinstance(message, RemakeIndex), behind=reply is False)
+            if not isinstance(message, FollowPages):
+                self._log_index(self.store, remade=isinstance(message, RemakeIndex), behind=reply is False)
             envelope.reply(reply)
+
+    def _upkeep_unit(self, message: Any, store: WritingStore) -> Any:
+        if not isinstance(message, FollowPages):
+            return upkeep_unit(message, store)
+        self._swarm.memory.follow(whole=message.whole)
+        return not self._swarm.memory.behind
 
     def _log_index(self, store: WritingStore, *, remade: bool, behind: bool) -> None:
         """A line when the index is made anew, and one every few seconds until it has followed the tables."""

@@ -1,5 +1,7 @@
 """Fixtures: a fresh database, and a service on it."""
 
+import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,6 +9,14 @@ import pytest
 
 from tests.held import Held, held_socket
 from tests.support import Service, fresh_database, serving
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Nothing that a test starts may see the swarm's files of whoever runs it."""
+    folder = tempfile.TemporaryDirectory(prefix="solos-memory-tests-")
+    config.add_cleanup(folder.cleanup)
+    os.environ["HERMES_HOME"] = f"{folder.name}/hermes"
+    os.environ["HERMES_SWARM_MEMORY_ROOT"] = f"{folder.name}/swarm"
 
 
 @pytest.fixture

@@ -39,6 +39,14 @@ def fresh_database(folder: Path, name: str = "solos.db", agents: tuple[str, ...]
     return path
 
 
+def swarm_folders(database: Path) -> dict[str, str]:
+    """The variables that put the swarm's files beside a database: `profiles/` and `shared/`."""
+    return {
+        "SOLOS_MEMORY_SWARM_PROFILES": str(database.parent / "profiles"),
+        "SOLOS_MEMORY_SWARM_SHARED": str(database.parent / "shared"),
+    }
+
+
 def rows(database: Path, sql: str, *bindings: Any) -> list[tuple[Any, ...]]:
     """Run one statement on a connection of its own, as another process would.
 
@@ -64,6 +72,8 @@ class Service:
         self.database = database
         where = [] if database is None else ["--db", str(database)]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("SOLOS_MEMORY_")}
+        if database is not None:
+            environment |= swarm_folders(database)
         self.process = subprocess.Popen(
             [*planted(fault), "serve", *where, "--bind", f"127.0.0.1:{port}", *flags],
             stdout=subprocess.PIPE,

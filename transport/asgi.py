@@ -13,6 +13,7 @@ from storage import limits
 from storage.errors import InvalidRequest, Rejection, TooLarge
 from transport.execute import Answer, Caller, Executor
 from transport.operations import compact
+from transport.page import Origins, is_page, page_answer
 from transport.rejections import ForeignOrigin, MethodNotAllowed, UnsupportedMediaType, WrongHost
 
 Scope = MutableMapping[str, Any]
@@ -38,14 +39,16 @@ class Front:
         mcp: StreamableHTTPSessionManager,
         executor: Executor,
         *,
-        allowed_hosts: Iterable[str],
         port: int,
+        allowed_hosts: Iterable[str] = (),
+        allowed_origins: Iterable[str] = (),
     ) -> None:
         self._rest = rest
         self._mcp = mcp
         self._executor = executor
         self._hosts = {*LOOPBACK_HOSTS, *(host.lower() for host in allowed_hosts)}
         self._origins = {f"http://{host}:{port}" for host in self._hosts}
+        self._page_origins = Origins(allowed_origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI scope. Lifespan events go to the application behind; MCP has no use for them."""
@@ -61,8 +64,14 @@ class Front:
         is_mcp = scope["path"] == _MCP_PATH
         caller = Caller("mcp" if is_mcp else "rest", headers.get(b"x-agent-id"), headers.get(b"idempotency-key"))
         intake = _Intake(receive)
+        origin = headers.get(b"origin")
+        if origin is not None and self._page_origins.allow(scope["path"], origin):
+            send = _with_headers(send, self._page_origins.headers(origin))
         try:
             self._guard(scope, headers)
+            if scope["method"] == "OPTIONS" and origin is not None and self._page_origins.allow(scope["path"], origin):
+                await _send_preflight(send, self._page_origins.preflight())
+                return
             if is_mcp:
                 await self._serve_mcp(scope, headers, intake, send)
             else:
@@ -70,7 +79,8 @@ class Front:
         except Rejection as rejection:
             await intake.discard()
             allow = ((b"allow", b"POST"),) if isinstance(rejection, MethodNotAllowed) else ()
-            await _respond(await self._executor.refuse(caller, rejection), send, allow)
+            answer = await self._executor.refuse(caller, rejection)
+            await _respond(page_answer(answer) if is_page(scope["path"]) else answer, send, allow)
         except _ClientGone:
             return
         except _NoJson as error:
@@ -91,8 +101,11 @@ class Front:
         if host not in self._hosts:
             raise WrongHost(f"The Host header {host[:80]!r} is not one of ours.")
         origin = headers.get(b"origin")
-        if origin is not None and origin.lower() not in self._origins:
+        if origin is not None and not self._serves(scope["path"], origin):
             raise ForeignOrigin(f"The Origin {origin[:80]!r} is not served.")
+
+    def _serves(self, path: str, origin: str) -> bool:
+        return origin.lower() in self._origins or self._page_origins.allow(path, origin)
 
     async def _serve_rest(self, scope: Scope, intake: "_Intake", send: Send) -> None:
         body = await intake.body() if scope["method"] == "POST" else b""
@@ -197,6 +210,22 @@ def _ending_shielded(send: Send) -> Send:
             await send(event)
 
     return shielded
+
+
+def _with_headers(send: Send, headers: Iterable[tuple[bytes, bytes]]) -> Send:
+    """Add headers to whatever answer is sent."""
+
+    async def sending(event: Event) -> None:
+        if event["type"] == "http.response.start":
+            event = {**event, "headers": [*event.get("headers", ()), *headers]}
+        await send(event)
+
+    return sending
+
+
+async def _send_preflight(send: Send, headers: Iterable[tuple[bytes, bytes]]) -> None:
+    await send({"type": "http.response.start", "status": 204, "headers": list(headers)})
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 async def _respond(answer: Answer, send: Send, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:

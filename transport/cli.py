@@ -5,6 +5,7 @@ Imports late: `--help` needs neither the servers nor the database.
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -26,12 +27,26 @@ def main() -> None:
         stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
 
 
+@main.group()
+def swarm() -> None:
+    """The swarm's files: missions, handoffs, episodes, profiles.
+
+    read, write and search are for agents; files, record, find and hook are the operator's.
+    """
+
+
 def _add_operation(operation: Operation) -> None:
     """A command that sends one operation to the running service, or to the file itself with --offline."""
     properties = operation.input_schema["properties"]
 
+    def absent(name: str) -> bool:
+        """What a flag is when nobody gave it."""
+        return bool(properties[name].get("default"))
+
     def run(url: str, offline: bool, db: Path | None, **arguments: Any) -> None:
-        given = {name: _utf8(value) for name, value in arguments.items() if value not in (None, (), False)}
+        given = {
+            name: _utf8(value) for name, value in arguments.items() if value not in (None, ()) and value != absent(name)
+        }
         if offline:
             from transport.offline import execute_offline
 
@@ -42,20 +57,24 @@ def _add_operation(operation: Operation) -> None:
             from transport.client import call
 
             status, body = call(url, operation, given)
+            body = _nested(body)
         click.echo(json.dumps(body, indent=2, ensure_ascii=False))
         if not body.get("ok"):
             error = body.get("error", {})
             click.echo(f"{error.get('code')}: {error.get('detail')} {error.get('hint')}", err=True)
             sys.exit(EX_UNAVAILABLE if status == 0 else 1)
 
-    command = click.command(operation.name.replace("_", "-"), help=operation.summary)(run)
+    group, name_in_group = _place(operation.name)
+    command = click.command(name_in_group, help=operation.summary)(run)
     for name in operation.positional:
         command = click.argument(name)(command)
     for name, field in properties.items():
         if name in operation.positional:
             continue
-        flag, text = "--" + name.replace("_", "-"), field.get("description", "")
-        if field.get("type") == "boolean":
+        flag, text = "--" + _kebab(name), field.get("description", "")
+        if field.get("type") == "boolean" and field.get("default"):
+            option = click.option(f"{flag}/--no-{flag[2:]}", name, default=True, help=text)
+        elif field.get("type") == "boolean":
             option = click.option(flag, name, is_flag=True, help=text)
         elif field.get("type") == "array":
             option = click.option(flag, name, multiple=True, help=text + " a,b or repeated.")
@@ -69,7 +88,26 @@ def _add_operation(operation: Operation) -> None:
         click.option("--db", type=click.Path(path_type=Path), envvar="SOLOS_MEMORY_DB", help="For --offline."),
     ):
         command = option(command)
-    main.add_command(command)
+    group.add_command(command)
+
+
+def _place(name: str) -> tuple[click.Group, str]:
+    """The group and the name of an operation's command: `swarm_read` is `swarm read`."""
+    first, _, rest = name.partition("_")
+    return (swarm, rest) if first == swarm.name else (main, _kebab(name))
+
+
+def _kebab(name: str) -> str:
+    """`mission_id` and `missionId` as flags have them."""
+    return re.sub("([A-Z])", r"-\1", name).lower().replace("_", "-")
+
+
+def _nested(body: dict[str, Any]) -> dict[str, Any]:
+    """An answer as all commands print it: the operator's page has the text of a refusal in `error` itself."""
+    if not isinstance(detail := body.get("error"), str):
+        return body
+    rest = {name: value for name, value in body.items() if name not in ("ok", "error")}
+    return {"ok": False, "error": {"detail": detail, **rest}}
 
 
 def _utf8(value: Any) -> Any:

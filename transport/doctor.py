@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from storage.errors import ConfigurationError
 from storage.inspection import inspect_database, lock_holder
 from storage.paths import Paths
+from storage.swarm.layout import Roots
 from transport import settings
 from transport.acceptance.calls import Endpoint
 from transport.acceptance.results import Failed
@@ -45,6 +46,7 @@ def examine(db: Path | None) -> list[Finding]:
         address = settings.address_of(loaded.bind)
         findings.append(Finding("ok", "settings", f"bind {loaded.bind}, db {loaded.db or 'demo'}"))
         db = db or loaded.db
+        findings += _swarm(loaded)
     except ConfigurationError as error:
         findings += _each_problem(error)
     findings += [*_database(db), *_units()]
@@ -80,6 +82,50 @@ def _each_problem(error: ConfigurationError) -> list[Finding]:
         Finding("FATAL", "settings", f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}", step)
         for problem in error.__cause__.errors(include_url=False, include_input=False)
     ]
+
+
+# --- the swarm's files ---
+
+
+def _swarm(loaded: settings.Settings) -> Iterator[Finding]:
+    """Every root that the swarm's files lie in, or why it is refused."""
+    try:
+        folders: Roots = settings.swarm_of(loaded, os.environ).roots
+    except ConfigurationError as error:
+        yield Finding("FATAL", "swarm", str(error), "The service will not start before this setting is corrected.")
+        return
+    yield _root("swarm_profiles", folders.profiles)
+    yield _root("swarm_shared", folders.shared)
+    yield _workspace(folders.workspace)
+
+
+def _root(setting: str, root: Path) -> Finding:
+    """A root that is written to; it need not be there."""
+    step = f"Mend it, or name another folder with the setting {setting}."
+    try:
+        if root.is_dir():
+            if os.access(root, os.R_OK | os.W_OK | os.X_OK):
+                return Finding("ok", "swarm", f"{setting}: {root} is there and can be written")
+            return Finding("WARN", "swarm", f"{setting}: {root} cannot be written by this account", step)
+        if root.exists():
+            return Finding("WARN", "swarm", f"{setting}: {root} is no folder", step)
+        above = next(path for path in root.parents if path.exists())
+        if above.is_dir() and os.access(above, os.W_OK | os.X_OK):
+            return Finding("ok", "swarm", f"{setting}: {root} is not there yet; the first write makes it")
+        return Finding("WARN", "swarm", f"{setting}: {root} is not there and cannot be made in {above}", step)
+    except OSError as error:
+        return Finding("WARN", "swarm", f"{setting}: {root} cannot be looked at ({error.strerror})", step)
+
+
+def _workspace(workspace: Path | None) -> Finding:
+    """The folder of the roster, which is read and never written."""
+    if workspace is None:
+        return Finding("ok", "swarm", "swarm_workspace: none is named; roles come with each scaffold")
+    roster = workspace / "swarm.yaml"
+    if roster.is_file() and os.access(roster, os.R_OK):
+        return Finding("ok", "swarm", f"swarm_workspace: {roster} can be read")
+    step = "Without it a scaffold knows no roles: name the folder that holds swarm.yaml."
+    return Finding("WARN", "swarm", f"swarm_workspace: {roster} is no file that can be read", step)
 
 
 # --- the database ---

@@ -1,7 +1,7 @@
 """The door: one server on one socket, and behind it whichever front can answer at the moment."""
 
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -42,13 +42,13 @@ class Door:
 
     @asynccontextmanager
     async def behind(
-        self, asked: Asked, executor: Executor, port: int, make: Callable[..., Front], allowed_hosts: Sequence[str] = ()
+        self, asked: Asked, executor: Executor, port: int, make: Callable[..., Front]
     ) -> AsyncIterator[None]:
         """Put a front behind the door for the length of the block; its MCP sessions run in this task's nursery."""
         manager = create_mcp(executor)
         before = self._front
         async with manager.run():
-            front = make(create_rest(asked, executor), manager, executor, allowed_hosts=allowed_hosts, port=port)
+            front = make(create_rest(asked, executor), manager, executor, port=port)
             async with _lifespan(front):
                 self._front = front
                 try:

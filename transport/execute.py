@@ -28,6 +28,8 @@ log = structlog.get_logger()
 
 _SHOWN_CHARS = 80
 _LABEL_WITHIN_S = 0.5
+_REQUEST_IDS = ("request_id", "requestId")
+"""What operations call the header Idempotency-Key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,10 +189,11 @@ def _message(operation: Operation, arguments: dict[str, Any], caller: Caller) ->
         if given != caller.agent:
             raise AgentMismatch(f"agent: the argument and the header X-Agent-Id ({_shown(caller.agent)!r}) differ.")
         arguments["agent"] = given
-    if caller.idempotency_key is not None and "request_id" in operation.fields:
-        if (arguments.get("request_id") or caller.idempotency_key) != caller.idempotency_key:
-            raise InvalidRequest("request_id: differs from the header Idempotency-Key.")
-        arguments["request_id"] = caller.idempotency_key
+    name = next((name for name in _REQUEST_IDS if name in operation.fields), None)
+    if caller.idempotency_key is not None and name is not None:
+        if (arguments.get(name) or caller.idempotency_key) != caller.idempotency_key:
+            raise InvalidRequest(f"{name}: differs from the header Idempotency-Key.")
+        arguments[name] = caller.idempotency_key
     return operation.parse(arguments)
 
 

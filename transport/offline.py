@@ -1,5 +1,6 @@
 """One operation on the database itself, with the service stopped: the same actors, without a port."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from actors.stats import Stats
 from actors.system import System
 from storage.errors import ConfigurationError, Rejection, StorageUnavailable
 from storage.paths import Paths
-from transport import logs
+from transport import logs, settings
 from transport.execute import Caller, Executor
 from transport.operations import Operation
 from transport.rejections import body_of
@@ -21,7 +22,8 @@ def execute_offline(db: Path, operation: Operation, arguments: dict[str, Any]) -
     logs.configure("critical", "json")
 
     async def execute() -> tuple[int, dict[str, Any]]:
-        async with System(Paths(db), Stats()).running() as system:
+        swarm = settings.swarm_of(settings.load({}), os.environ)
+        async with System(Paths(db), Stats(), swarm=swarm).running() as system:
             answer = await Executor(system).execute(operation, arguments, Caller("cli"))
             return answer.status, answer.body
 

@@ -24,8 +24,10 @@ from actors.messages import (
     RememberShort,
 )
 from actors.stats import Statistics
+from actors.swarm_messages import PageHook, PageRead, PageSearch, PageWrite, SwarmRead, SwarmSearchFiles, SwarmWrite
 from storage.errors import InvalidRequest, Rejection, TooLarge
 from storage.records import Forgotten, Memory, Purged, Recalled, Remembered, ShortEntries
+from storage.swarm.records import SwarmFiles, SwarmResults, SwarmWritten
 
 Method = Literal["GET", "POST", "DELETE"]
 _SHOWN_CHARS = 64
@@ -95,8 +97,12 @@ class Operation:
 
     @cached_property
     def input_schema(self) -> dict[str, Any]:
-        """The message's JSON schema. `agent` is not required: the header X-Agent-Id may name the caller."""
+        """The message's JSON schema. `agent` is not required: the header X-Agent-Id may name the caller.
+
+        That a field may be null or empty is not said: both count as left out.
+        """
         schema = self._in.json_schema(schema_generator=_PlainSchema)
+        schema["properties"] = {name: _without_null(field) for name, field in schema["properties"].items()}
         schema.pop("title", None)
         schema.pop("description", None)
         if required := [name for name in schema.get("required", []) if name != "agent"]:
@@ -109,6 +115,15 @@ class Operation:
     def output_schema(self) -> dict[str, Any]:
         """The reply's JSON schema."""
         return self._out.json_schema(schema_generator=_PlainSchema, mode="serialization")
+
+
+def _without_null(field: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a field that may be left out, without saying that null and "" are ways to do so."""
+    kinds = [kind for kind in field.get("anyOf", ()) if kind != {"type": "null"}]
+    if len(kinds) != 1 or field.get("default", "") is not None:
+        return field
+    left = {name: part for name, part in (kinds[0] | field).items() if name not in ("anyOf", "default")}
+    return {name: part for name, part in left.items() if (name, part) != ("minLength", 1)}
 
 
 def _refusal(error: ValidationError, schema: dict[str, Any]) -> Rejection:
@@ -203,6 +218,66 @@ OPERATIONS: tuple[Operation, ...] = (
         methods=("POST",),
         status=201,
         positional=("summary",),
+    ),
+    Operation(
+        name="swarm_read",
+        message=SwarmRead,
+        reply=SwarmFiles,
+        path="/v1/swarm",
+        methods=("GET",),
+        positional=("kind",),
+    ),
+    Operation(
+        name="swarm_write",
+        message=SwarmWrite,
+        reply=SwarmWritten,
+        path="/v1/swarm",
+        methods=("POST",),
+        status=201,
+        positional=("kind",),
+    ),
+    Operation(
+        name="swarm_search",
+        message=SwarmSearchFiles,
+        reply=SwarmResults,
+        path="/v1/swarm/search",
+        methods=("GET",),
+        positional=("query",),
+    ),
+    Operation(
+        name="swarm_files",
+        message=PageRead,
+        reply=SwarmFiles,
+        path="/api/swarm-memory",
+        methods=("GET",),
+        tool=False,
+        positional=("kind",),
+    ),
+    Operation(
+        name="swarm_record",
+        message=PageWrite,
+        reply=SwarmWritten,
+        path="/api/swarm-memory",
+        methods=("POST",),
+        tool=False,
+    ),
+    Operation(
+        name="swarm_find",
+        message=PageSearch,
+        reply=SwarmResults,
+        path="/api/swarm-memory/search",
+        methods=("GET",),
+        tool=False,
+        positional=("query",),
+    ),
+    Operation(
+        name="swarm_hook",
+        message=PageHook,
+        reply=SwarmWritten,
+        path="/api/swarm-memory/hooks/<hook>",
+        methods=("POST",),
+        tool=False,
+        positional=("hook",),
     ),
     Operation(name="stats", message=GetStatistics, reply=Statistics, path="/v1/stats", methods=("GET",)),
     Operation(name="purge", message=Purge, reply=Purged, path="/v1/purge", methods=("POST",), tool=False),

@@ -17,7 +17,7 @@ class ForeignOrigin(Rejection):
     """A page of another origin made this request."""
 
     code = "foreign_origin"
-    hint = "Call from a program; pages of other origins are not served."
+    hint = "Call from a program; the setting allowed_origins lets pages use /api/swarm-memory, and nothing else."
 
 
 class MethodNotAllowed(Rejection):
@@ -68,6 +68,7 @@ RENDERINGS: dict[str, Rendering] = {
     "unsupported_media_type": Rendering(415, False),
     "wrong_host": Rendering(421, False),
     "unknown_agent": Rendering(422, False),
+    "file_failed": Rendering(500, True),
     "internal": Rendering(500, True),
     "outcome_unknown": Rendering(500, True),
     "overloaded": Rendering(503, True),

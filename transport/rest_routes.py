@@ -23,6 +23,7 @@ from transport.execute import Answer, Caller, Executor
 from transport.metrics import metrics_text
 from transport.openapi import openapi
 from transport.operations import OPERATIONS, Operation, compact
+from transport.page import is_page, page_answer
 from transport.rejections import MethodNotAllowed, UnknownRoute, UnsupportedMediaType
 
 _JSON = "application/json"
@@ -145,7 +146,9 @@ def _rejection_of(error: HTTPException) -> Rejection:
 
 
 def respond(answer: Answer) -> Response:
-    """An answer as an HTTP response."""
+    """An answer as an HTTP response, in the form of the path that was asked."""
+    if is_page(request.path):
+        answer = page_answer(answer)
     response = Response(compact(answer.body), status=answer.status, content_type=_JSON)
     if answer.degraded:
         response.headers["X-Memory-Degraded"] = "true"

@@ -207,14 +207,20 @@ async def _serve_database(config: Settings, door: Door, notifier: Notifier, held
     if held is None:
         _listen(host, port).close()  # a taken address is told before anything is opened
     path, demo, made = await trio.to_thread.run_sync(_database, config)
-    system = System(Paths(path), Stats(demo=demo), refuse_unregistered_reads=config.refuse_unregistered_reads)
+    system = System(
+        Paths(path),
+        Stats(demo=demo),
+        swarm=None if demo else settings.swarm_of(config, os.environ),
+        refuse_unregistered_reads=config.refuse_unregistered_reads,
+    )
     async with system.running():
         notifier.watch(system.writer_silent_s)
         if demo and made:
             await _seed(system)
         listener = None if door.is_open else held or _listen(host, port)
         port = door.port if listener is None else listener.getsockname()[1]
-        async with door.behind(system, Executor(system), port, Front, config.allowed_hosts):
+        front = partial(Front, allowed_hosts=config.allowed_hosts, allowed_origins=config.allowed_origins)
+        async with door.behind(system, Executor(system), port, front):
             if listener is not None:
                 await door.open(listener)
             log.info("serving", url=f"http://{_in_url(host)}:{port}", db=str(path), demo=demo, pid=os.getpid())

@@ -2,11 +2,12 @@
 
 import ipaddress
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ValidationError
+from pydantic import AfterValidator, BeforeValidator, ValidationError
 from pydantic_settings import (
     BaseSettings,
     NoDecode,
@@ -16,6 +17,8 @@ from pydantic_settings import (
 )
 
 from storage.errors import ConfigurationError
+from storage.swarm.layout import WORKER_ID, roots
+from storage.swarm.swarm import SwarmConfig
 
 EX_CONFIG = 78
 """The exit code of a configuration that cannot be served (sysexits.h)."""
@@ -27,6 +30,7 @@ SPOOL_VARIABLE = PREFIX + "SPOOL"
 _NOT_SETTINGS = (CONFIG_VARIABLE, AGENT_VARIABLE, URL_VARIABLE, SPOOL_VARIABLE)
 _PORT_MAX = 65_535
 _LOOPBACK_NAMES = {"localhost": "127.0.0.1"}
+_ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:[0-9]{1,5})?|https?://\[[0-9a-f:]+\](:[0-9]{1,5})?")
 
 
 def _split(value: object) -> object:
@@ -35,6 +39,15 @@ def _split(value: object) -> object:
     if not isinstance(items, list | tuple):
         return value
     return [part for item in items for piece in str(item).split(",") if (part := piece.strip())]
+
+
+def _origins(values: tuple[str, ...]) -> tuple[str, ...]:
+    """Origins as browsers send them; anything else would be compared with them in vain."""
+    origins = tuple(value.lower().removesuffix("/") for value in values)
+    for value, origin in zip(values, origins, strict=True):
+        if not _ORIGIN.fullmatch(origin):
+            raise ValueError(f"{value!r} is no origin, such as http://127.0.0.1:3000 (no path, no wildcard)")
+    return origins
 
 
 class Settings(BaseSettings):
@@ -54,6 +67,18 @@ class Settings(BaseSettings):
     """Refuse reads, too, of agents that are not in agent_registry."""
     allowed_hosts: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)] = ()
     """Further host names, without port, that requests may name in their Host header: a,b."""
+    allowed_origins: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split), AfterValidator(_origins)] = ()
+    """Origins of pages that may read and write /api/swarm-memory: http://127.0.0.1:3000,…"""
+    swarm_profiles: Path | None = None
+    """Folder of the workers' profiles. Without it as HERMES_HOME says, else ~/.hermes/profiles."""
+    swarm_shared: Path | None = None
+    """Folder of shared memory. Without it $HERMES_SWARM_MEMORY_ROOT/memory, else ~/.openclaw/workspace/memory."""
+    swarm_workspace: Path | None = None
+    """Folder with swarm.yaml, which names the workers' roles."""
+    swarm_workers: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)] = ()
+    """Workers that are agents of another name: swarm5=mira,swarm6=atlas."""
+    orchestrators: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)] = ()
+    """Agents that may write shared swarm memory over MCP: a,b."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """The least important log lines to print."""
     log_format: Literal["auto", "json", "console"] = "auto"
@@ -91,6 +116,26 @@ def load(flags: Mapping[str, Any]) -> Settings:
         raise ConfigurationError(f"The setting {name} cannot be used: {problem['msg']}.") from error
     except ValueError as error:  # malformed TOML, or a malformed list in the environment
         raise ConfigurationError(f"The settings cannot be read: {error}.") from error
+
+
+def swarm_of(config: Settings, environ: Mapping[str, str]) -> SwarmConfig:
+    """Where the swarm's files lie, and who its workers are.
+
+    Raises:
+        ConfigurationError: a folder is refused, or a worker is malformed.
+    """
+    folders = roots(
+        environ, profiles=config.swarm_profiles, shared=config.swarm_shared, workspace=config.swarm_workspace
+    )
+    workers: dict[str, str] = {}
+    for pair in config.swarm_workers:
+        worker, _, agent = (part.strip() for part in pair.partition("="))
+        if not (agent and WORKER_ID.fullmatch(worker.lower())):
+            raise ConfigurationError(f"swarm_workers: {pair!r} is no WORKER=AGENT.")
+        if worker.lower() in workers or agent in workers.values():
+            raise ConfigurationError(f"swarm_workers: {pair!r} names a worker or an agent that has its pair already.")
+        workers[worker.lower()] = agent
+    return SwarmConfig(folders, workers, config.orchestrators)
 
 
 def unknown_variables(environ: Mapping[str, str]) -> list[str]:

@@ -11,6 +11,7 @@ import pytest
 
 from tests.acceptance.clients import Hermes
 from tests.support import PROGRAM, Service, fresh_database, serving
+from transport.mcp_tools import TOOLS
 
 HERMES_TIMEOUT_S = 15
 
@@ -39,7 +40,7 @@ def connected(home: Path, agent: str, url: str) -> Iterator[Hermes]:
 
 def test_hermes_with_the_printed_config_writes_as_its_agent(shared_service: Service, tmp_path: Path) -> None:
     with connected(tmp_path / "mira", "mira", shared_service.url) as mira:
-        assert len(mira.tools) == 8
+        assert len(mira.tools) == len(TOOLS)
         assert mira.call("remember_long", fact="The oberon probe sleeps on lab-12.")["agent"] == "mira"
     with connected(tmp_path / "sol", "sol", shared_service.url) as sol:
         (first, *_) = sol.call("recall", q="where does the oberon probe sleep")["results"]

@@ -6,6 +6,7 @@ from typing import Any
 from storage.batch import Outcome, Write
 from storage.errors import StorageBusy
 from storage.records import Remembered
+from storage.swarm.records import SwarmWritten
 from storage.writing import OpenReport
 
 
@@ -46,5 +47,27 @@ class FakeWritingStore:
         self.catch_ups += 1
         return True
 
+    def require_registered(self, agent: str) -> None:
+        pass
+
     def close(self) -> None:
         self.closed = True
+
+
+class FakeSwarm:
+    """The swarm's files as a writer needs them; each write of a page is told to a hook."""
+
+    def __init__(self) -> None:
+        self.memory = self
+        self.unread: list[str] = []
+        self.written_hook: Callable[[str], None] = lambda _content: None
+
+    def reconcile(self) -> int:
+        return 0
+
+    def write_page(self, kind: str, worker: str, file: None, content: str, *, base_hash: None) -> SwarmWritten:
+        self.written_hook(content)
+        return SwarmWritten(workerId=worker, kind="profile")
+
+    def close(self) -> None:
+        pass

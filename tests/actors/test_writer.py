@@ -1,21 +1,23 @@
 """The writer under time, with a fake store and a mock clock."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 import trio
 import trio.testing
 
 from actors.errors import Internal, OutcomeUnknown
-from actors.mailbox import Mailbox, State
+from actors.mailbox import Envelope, Mailbox, State
 from actors.messages import CatchUp, Purge, RememberLong
+from actors.swarm_messages import PageWrite
 from actors.writer import Writer
 from storage import limits
-from storage.batch import Outcome
+from storage.batch import Outcome, Write
 from storage.errors import StorageBusy, UnknownAgent
 from storage.records import Remembered
-from tests.actors.fakes import FakeWritingStore, remembered
+from tests.actors.fakes import FakeSwarm, FakeWritingStore, remembered
 
 
 def fact(text: str = "x") -> RememberLong:
@@ -24,9 +26,9 @@ def fact(text: str = "x") -> RememberLong:
 
 
 @asynccontextmanager
-async def writing(store: FakeWritingStore, box: Mailbox) -> AsyncIterator[Writer]:
+async def writing(store: FakeWritingStore, box: Mailbox, swarm: FakeSwarm | None = None) -> AsyncIterator[Writer]:
     """A writer that runs; it is closed and drained at the end."""
-    writer = Writer(box, lambda: store)  # type: ignore[arg-type, return-value]
+    writer = Writer(box, lambda: store, swarm or FakeSwarm())  # type: ignore[arg-type, return-value]
     opened = trio.Event()
 
     async def run(function: Callable[[Callable[[], None]], object]) -> None:
@@ -51,6 +53,37 @@ def direct(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 pytestmark = pytest.mark.usefixtures("direct")
+
+
+def page(content: str) -> PageWrite:
+    """A write of one of the swarm's files."""
+    return PageWrite(workerId="sol", kind="profile", content=content)
+
+
+async def test_memories_go_before_files_and_each_keep_their_order() -> None:
+    """A write of a file waits for several fsyncs; agents that remember do not wait behind a queue of them."""
+    store, box, swarm = FakeWritingStore(), Mailbox("writer", 100), FakeSwarm()
+    order: list[str] = []
+
+    def applied(writes: Sequence[Write[Any]]) -> list[Outcome]:
+        order.append("memories")
+        return [Outcome(reply=remembered()) for _ in writes]
+
+    store.apply_hook = applied
+
+    def written(content: str) -> None:
+        order.append(content)
+        if content == "first":
+            envelopes.append(box.post(fact("meanwhile"), within_s=10))
+
+    swarm.written_hook = written
+    envelopes: list[Envelope[Any]] = [box.post(page(name), within_s=10) for name in ("first", "second", "third")]
+    envelopes.append(box.post(fact("queued behind"), within_s=10))
+    async with writing(store, box, swarm):
+        for envelope in envelopes[:4]:
+            await envelope.wait()
+        await envelopes[4].wait()
+    assert order == ["memories", "first", "memories", "second", "third"]
 
 
 async def test_what_is_queued_goes_into_one_batch() -> None:
@@ -170,7 +203,7 @@ async def test_a_writer_that_dies_leaves_no_one_without_an_answer() -> None:
         raise KeyboardInterrupt
 
     store.apply_hook = fatal
-    writer = Writer(box, lambda: store)  # type: ignore[arg-type, return-value]
+    writer = Writer(box, lambda: store, FakeSwarm())  # type: ignore[arg-type, return-value]
     with pytest.raises(KeyboardInterrupt):
         await writer.run(lambda: None)
     assert envelope.state is State.ANSWERED

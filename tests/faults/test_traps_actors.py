@@ -28,6 +28,8 @@ from storage.database import fetch
 from storage.errors import Interrupted, translated
 from storage.paths import Paths
 from storage.reading import ReadingStore
+from storage.swarm.layout import Roots
+from storage.swarm.swarm import Swarm, SwarmConfig
 from storage.writing import WritingStore
 from tests.faults.disk import facts
 from tests.faults.foreign import ForeignProcess
@@ -152,7 +154,7 @@ async def test_cancelled_writer_finishes_what_it_has_begun(database: Path) -> No
     mailbox = Mailbox("writer", 8)
     with trio.fail_after(20), ForeignProcess(database) as other:
         async with trio.open_nursery() as actors:
-            await actors.start(supervise, Writer(mailbox, partial(WritingStore, Paths(database))))
+            await actors.start(supervise, _writer(mailbox, Paths(database)))
             other.hold(HOLD_S)
             envelope = mailbox.post(fact("begun"), within_s=12)
             await until_started(envelope)
@@ -160,6 +162,13 @@ async def test_cancelled_writer_finishes_what_it_has_begun(database: Path) -> No
     mailbox.close()
     assert envelope.state is State.ANSWERED
     assert facts(database) == ["begun"]
+
+
+def _writer(mailbox: Mailbox, paths: Paths) -> Writer:
+    """A writer of a database, whose swarm files lie beside it."""
+    beside = Roots(profiles=paths.folder / "profiles", shared=paths.folder / "shared")
+    swarm = Swarm(SwarmConfig(beside), paths.swarm_index)
+    return Writer(mailbox, partial(WritingStore, paths), swarm)
 
 
 def test_client_that_leaves_during_its_write_is_counted_as_unknown(service: Service) -> None:

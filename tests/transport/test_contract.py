@@ -4,6 +4,7 @@ import json
 import re
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner
 from pydantic import TypeAdapter
@@ -22,6 +23,13 @@ PLAIN: dict[str, dict[str, Any]] = {
     "forget_short": {"agent": "sol", "key": "contract"},
     "remember_long": {"agent": "sol", "fact": "contract"},
     "remember_episodic": {"agent": "sol", "summary": "contract"},
+    "swarm_read": {"agent": "sol", "kind": "mission", "mission": "m-1"},
+    "swarm_write": {"agent": "sol", "kind": "mission", "mission": "m-1", "summary": "contract"},
+    "swarm_search": {"agent": "sol", "query": "contract"},
+    "swarm_files": {"kind": "profile", "workerId": "sol"},
+    "swarm_record": {"workerId": "sol", "scaffold": True},
+    "swarm_find": {"workerId": "sol", "query": "contract"},
+    "swarm_hook": {"hook": "dispatch", "workerId": "sol", "missionId": "m-1"},
     "stats": {},
     "purge": {},
 }
@@ -31,6 +39,22 @@ PLAIN: dict[str, dict[str, Any]] = {
 def by_name(operation: Operation) -> str:
     """The name of a case."""
     return operation.name
+
+
+def flag_of(name: str) -> str:
+    """A field's name as its flag has it."""
+    return re.sub("([A-Z])", r"-\1", name).lower().replace("_", "-")
+
+
+def command_of(operation: Operation) -> tuple[click.Command, list[str]]:
+    """An operation's command, and how it is typed: those of the swarm's files are a group."""
+    if operation.name.startswith("swarm_"):
+        name = operation.name.removeprefix("swarm_")
+        group = main.commands["swarm"]
+        assert isinstance(group, click.Group)
+        return group.commands[name], ["swarm", name]
+    name = flag_of(operation.name)
+    return main.commands[name], [name]
 
 
 def path_of(operation: Operation) -> str:
@@ -62,10 +86,23 @@ def without_titles(schema: Any) -> Any:
     return {name: without_titles(part) for name, part in schema.items() if name != "title" or not isinstance(part, str)}
 
 
+def without_null(field: dict[str, Any]) -> dict[str, Any]:
+    """What a field may be, if it is not null."""
+    if {"type": "null"} not in field.get("anyOf", ()):
+        return field
+    (kind, null) = field["anyOf"]
+    assert null == {"type": "null"}
+    assert field["default"] is None
+    assert kind.pop("minLength", 1) == 1
+    return {**kind, "description": field["description"]}
+
+
 @pytest.mark.parametrize("operation", OPERATIONS, ids=by_name)
 def test_input_schema_is_the_messages(operation: Operation) -> None:
-    """Nothing is added to the message's own schema; only `agent` is not required, since a header may name it."""
+    """Nothing is added to the message's own schema; only `agent` is not required, since a header may name it, and
+    null and the empty text, which count as left out, are not shown."""
     schema = without_titles(TypeAdapter(operation.message).json_schema())
+    schema["properties"] = {name: without_null(field) for name, field in schema["properties"].items()}
     del schema["description"]
     required = [name for name in schema.pop("required", []) if name != "agent"]
     assert operation.input_schema.get("required", []) == required
@@ -134,7 +171,7 @@ def test_every_operation_is_reached_and_answers_its_schema(shared_service: Servi
         shared_service.long("sol", "contract")
     described = set(operation.output_schema["properties"]) | {"ok"}
     for method in operation.methods:
-        path = operation.path.replace("<id>", str(arguments.get("id")))
+        path = re.sub(r"<(\w+)>", lambda found: str(arguments[found[1]]), operation.path)
         sent = {name: value for name, value in arguments.items() if f"<{name}>" not in operation.path}
         status, body = (
             shared_service.rest(method, path, sent) if method == "POST" else shared_service.rest(method, path, **sent)
@@ -152,15 +189,15 @@ def test_every_operation_is_reached_and_answers_its_schema(shared_service: Servi
 @pytest.mark.parametrize("operation", OPERATIONS, ids=by_name)
 def test_every_operation_is_a_command_with_every_field(operation: Operation) -> None:
     """Each operation is a command; each field an option, or a place on the line; its help is the field's own."""
-    command = main.commands[operation.name.replace("_", "-")]
+    command, typed = command_of(operation)
     names = {parameter.name for parameter in command.params}
     own = {"report"} if operation.name == "purge" else set()
     assert names == {*operation.fields, "url", "offline", "db", *own}
-    shown = CliRunner().invoke(main, [command.name, "--help"], terminal_width=200)
+    shown = CliRunner().invoke(main, [*typed, "--help"], terminal_width=200)
     assert shown.exit_code == 0
     assert operation.summary in " ".join(shown.output.split())
     for name in set(operation.fields) - set(operation.positional):
-        assert "--" + name.replace("_", "-") in shown.output
+        assert "--" + flag_of(name) in shown.output
 
 
 def test_command_prints_the_contract(contract: dict[str, Any]) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from storage.inspection import inspect_database
 from tests.support import PROGRAM, Service, eventually, foreign_lock, fresh_database, rows, serving
+from transport.doctor import _root
 from transport.units import Placed, install
 
 OURS = ".solos-memory"
@@ -27,7 +28,8 @@ class Doctor:
     def __init__(self, home: Path) -> None:
         home.mkdir()
         self.units = home / "config" / "systemd" / "user"
-        self.environment = {name: value for name, value in os.environ.items() if not name.startswith("SOLOS_MEMORY_")}
+        others = ("SOLOS_MEMORY_", "HERMES_")
+        self.environment = {name: value for name, value in os.environ.items() if not name.startswith(others)}
         self.environment |= {"HOME": str(home), "XDG_CONFIG_HOME": str(home / "config")}
         self.environment["SOLOS_MEMORY_BIND"] = f"127.0.0.1:{free_port()}"
 
@@ -91,6 +93,7 @@ def test_every_subject_is_told_where_all_is_well(doctor: Doctor, database: Path)
     assert told.one("index") == "ok    index: not built yet; the service builds it at start"
     assert f"{database.stat().st_size:,} bytes" in told.one("database")
     assert not database.with_name(database.name + OURS).exists()
+    assert {line[:6] for line in told.about("swarm")} == {"ok    "}
 
 
 def test_every_warning_has_its_next_step(doctor: Doctor, tmp_path: Path) -> None:
@@ -136,6 +139,76 @@ def test_an_address_beyond_loopback_is_fatal(doctor: Doctor, database: Path) -> 
     told = doctor.look(database, SOLOS_MEMORY_BIND="0.0.0.0:8437")
     assert (told.code, told.about("port")) == (78, [])
     assert "not loopback" in told.one("settings")
+
+
+# --- the swarm's files ---
+
+
+def test_every_root_of_the_swarm_is_told_and_none_is_made(doctor: Doctor, database: Path, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    before = sorted(home.rglob("*"))
+    told = doctor.look(database)
+    assert told.about("swarm") == [
+        f"ok    swarm: swarm_profiles: {home}/.hermes/profiles is not there yet; the first write makes it",
+        f"ok    swarm: swarm_shared: {home}/.openclaw/workspace/memory is not there yet; the first write makes it",
+        "ok    swarm: swarm_workspace: none is named; roles come with each scaffold",
+    ]
+    assert sorted(home.rglob("*")) == before
+
+
+def test_roots_follow_the_environment_of_the_swarm(doctor: Doctor, database: Path, tmp_path: Path) -> None:
+    home = tmp_path / "hermes" / "profiles" / "swarm5"
+    home.mkdir(parents=True)
+    told = doctor.look(database, HERMES_HOME=str(home), HERMES_SWARM_MEMORY_ROOT=str(tmp_path / "workspace"))
+    profiles, shared, _ = told.about("swarm")
+    assert profiles == f"ok    swarm: swarm_profiles: {home.parent} is there and can be written"
+    assert f"swarm_shared: {tmp_path}/workspace/memory is not there yet" in shared
+
+
+@pytest.mark.parametrize(
+    ("root", "said"),
+    [("a file", "is no folder"), ("a file/below", "is not there and cannot be made in ")],
+    ids=["file", "below a file"],
+)
+def test_a_root_that_cannot_hold_files_is_a_warning(
+    doctor: Doctor, database: Path, tmp_path: Path, root: str, said: str
+) -> None:
+    (tmp_path / "a file").write_text("no folder")
+    told = doctor.look(database, SOLOS_MEMORY_SWARM_SHARED=str(tmp_path / root))
+    assert told.code == 1
+    _, shared, _ = told.about("swarm")
+    assert shared.startswith(f"WARN  swarm: swarm_shared: {tmp_path / root} {said}")
+    assert shared.endswith("→ Mend it, or name another folder with the setting swarm_shared.")
+
+
+def test_a_root_without_the_right_to_write_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever runs the tests may write everywhere: here the system says that this account may not."""
+    allowed = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: allowed(path, mode) and Path(path) != tmp_path)
+    assert (_root("swarm_shared", tmp_path).level, _root("swarm_shared", tmp_path / "new").level) == ("WARN", "WARN")
+
+
+@pytest.mark.parametrize("place", [".openclaw/profiles", ".ocplatform/workspace/memory"])
+@pytest.mark.parametrize("setting", ["swarm_profiles", "swarm_shared"])
+def test_a_refused_root_is_fatal(doctor: Doctor, database: Path, tmp_path: Path, setting: str, place: str) -> None:
+    told = doctor.look(database, **{f"SOLOS_MEMORY_{setting.upper()}": str(tmp_path / place)})
+    assert told.code == 78
+    assert told.one("swarm").startswith(f"FATAL swarm: {setting}: {tmp_path / place} lies in ")
+    assert told.about("integrity"), "the database is looked at all the same"
+
+
+def test_a_worker_without_an_agent_is_fatal(doctor: Doctor, database: Path) -> None:
+    told = doctor.look(database, SOLOS_MEMORY_SWARM_WORKERS="swarm5")
+    assert (told.code, "'swarm5' is no WORKER=AGENT" in told.one("swarm")) == (78, True)
+
+
+def test_a_workspace_is_told_by_its_roster(doctor: Doctor, database: Path, tmp_path: Path) -> None:
+    roster = tmp_path / "swarm.yaml"
+    told = doctor.look(database, SOLOS_MEMORY_SWARM_WORKSPACE=str(tmp_path))
+    assert (told.code, f"WARN  swarm: swarm_workspace: {roster} is no file" in told.printed) == (1, True)
+    roster.write_text("workers: []\n")
+    told = doctor.look(database, SOLOS_MEMORY_SWARM_WORKSPACE=str(tmp_path))
+    assert (told.code, f"ok    swarm: swarm_workspace: {roster} can be read" in told.printed) == (0, True)
 
 
 # --- the index and state.db ---
