@@ -8,20 +8,22 @@ import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 import actors
 import storage
 import transport
+from actors.swarm_messages import Hook
 from storage import limits
 from storage.errors import Rejection
+from storage.swarm.events import LISTS, TEXTS
 from tests.runbooks.markdown import Step, steps_of
 from tests.runbooks.runner import check, shell
 from tests.test_architecture import THIRD_PARTY
 from transport import settings
-from transport.operations import OPERATIONS
+from transport.operations import BY_NAME, OPERATIONS
 from transport.rejections import RENDERINGS
 from transport.settings import Settings
 
@@ -223,6 +225,53 @@ def test_comments_name_tests_that_exist() -> None:
             assert f"def {name}(" in tests, f"{relative(path)} names {name}"
 
 
+# --- the swarm ---
+
+
+def test_table_of_the_swarm_names_tests_that_exist() -> None:
+    named = re.findall(r"`([\w/]+\.py)(?:::(test_\w+))?`", page("runbooks/swarm-spec.md"))
+    assert len(named) >= 40
+    for module, test in named:
+        file = ROOT / "tests" / module
+        assert file.is_file(), module
+        assert not test or f"def {test}(" in file.read_text(encoding="utf-8"), f"{module} has no {test}"
+
+
+def test_limits_of_the_swarm_are_those_of_its_modules() -> None:
+    (table,) = tables(section(page("runbooks/swarm.md"), "Limits"))
+    for bound, value, _ in table:
+        module, _, name = bound.strip("`").rpartition(".")
+        place = limits if module == "limits" else importlib.import_module(f"storage.swarm.{module}")
+        assert getattr(place, name) == float(value.replace(",", "")), bound
+
+
+def test_every_deliverable_of_the_swarm_is_somewhere() -> None:
+    rows = [row for table in tables(page("runbooks/swarm-spec.md")) for row in table]
+    assert [row[0] for row in rows if len(row) != 3 or not row[1]] == []
+    waived = ("to come", "respected")
+    assert [row[0] for row in rows if not row[2] and not any(word in row[1] for word in waived)] == []
+
+
+def test_hooks_of_the_callers_are_those_of_the_service() -> None:
+    hooks = set(get_args(Hook))
+    script = page("deploy/hermes-workspace/swarm-memory-hooks.ts")
+    typed = script.partition("export type Hook =")[2].partition(";")[0]
+    told = {row[1].strip("`") for row in tables(section(page("runbooks/swarm.md"), "2. Call the hooks"))[0]}
+    assert set(re.findall(r'"([\w-]+)"', typed)) == hooks == told
+    named = page("deploy/hermes-workspace/swarm-hook.sh").partition("# HOOK: ")[2].partition(". JSON")[0]
+    assert set(re.split(r", | or ", named)) == hooks
+
+
+def test_reports_of_the_callers_have_the_fields_of_the_service() -> None:
+    script = page("deploy/hermes-workspace/swarm-memory-hooks.ts")
+    fields = re.findall(
+        r"^  (\w+)\??:", script.partition("export interface Report {")[2].partition("\n}")[0], re.MULTILINE
+    )
+    assert set(fields) | {"hook"} == set(BY_NAME["swarm_hook"].fields)
+    members = re.findall(r"^    (\w+)\?:", script.partition("event?: {")[2].partition("};")[0], re.MULTILINE)
+    assert {*members, "title"} == {*LISTS, *TEXTS}
+
+
 # --- links and paths ---
 
 
@@ -258,7 +307,7 @@ def test_links_of_a_page_resolve(path: Path) -> None:
 @pytest.mark.parametrize("path", [*SOURCES, *PAGES, *DEPLOYED], ids=relative)
 def test_runbooks_that_are_named_exist(path: Path) -> None:
     """Hints, log lines and comments name pages with their anchors."""
-    named = re.findall(r"\brunbooks/[\w./-]+\.md(?:#\w+)?", path.read_text(encoding="utf-8"))
+    named = re.findall(r"\brunbooks/[\w./-]+\.md(?:#[\w-]+)?", path.read_text(encoding="utf-8"))
     assert [problem for target in named if (problem := resolve(target, ROOT / "README.md"))] == []
 
 
@@ -291,8 +340,8 @@ def test_readme_names_every_tool() -> None:
     mcp = readme_section("MCP")
     tools = [operation.name for operation in OPERATIONS if operation.tool]
     assert re.findall(r"`(\w+)`", mcp.partition("Its ")[2].partition(".\n")[0]) == tools
-    assert "Its eight tools" in mcp
-    assert len(tools) == 8
+    assert "Its eleven tools" in mcp
+    assert len(tools) == 11
 
 
 def readme_section(heading: str) -> str:

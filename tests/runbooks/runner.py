@@ -171,11 +171,11 @@ def _answers(url: str) -> bool:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """The tests' own, without settings of ours, and with every home in the folder.
+    """The tests' own, without settings of ours or of Hermes, and with every home in the folder.
 
     Programs that a small machine may lack come last on the path: stand-ins that do as much as the pages use.
     """
-    ours = {name: value for name, value in os.environ.items() if not name.startswith("SOLOS_")}
+    ours = {name: value for name, value in os.environ.items() if not name.startswith(("SOLOS_", "HERMES_"))}
     ours.pop("PYTHONPATH", None)
     stand_ins = folder / "programs"
     stand_ins.mkdir()

@@ -10,7 +10,7 @@ from tests.runbooks.markdown import blocks_of
 from tests.runbooks.runner import NEEDS_HERMES, NEEDS_HOST, NEEDS_REGISTRY, NEEDS_SYSTEMD, REASONS, ROOT, run_page
 
 PAGES = sorted((ROOT / "runbooks").glob("*.md"))
-REFERENCES = {"README.md", "bounds.md", "errors.md", "settings.md"}
+REFERENCES = {"README.md", "bounds.md", "errors.md", "settings.md", "swarm-spec.md"}
 """Pages to look things up in; they have no commands of their own."""
 NOT_RUN: dict[str, dict[str, int]] = {
     "backup-restore.md": {NEEDS_SYSTEMD: 2},
