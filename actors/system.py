@@ -29,8 +29,8 @@ from storage.database import check_database_file
 from storage.errors import Interrupted, InvalidRequest, StorageBusy
 from storage.paths import Paths, ProcessLock
 from storage.reading import ReadingStore
-from storage.swarm.layout import Roots
-from storage.swarm.swarm import Swarm, SwarmConfig
+from storage.swarm.layout import Roots, SwarmConfig
+from storage.swarm.swarm import Swarm
 from storage.writing import WritingStore
 
 R = TypeVar("R")

@@ -17,8 +17,7 @@ from pydantic_settings import (
 )
 
 from storage.errors import ConfigurationError
-from storage.swarm.layout import WORKER_ID, roots
-from storage.swarm.swarm import SwarmConfig
+from storage.swarm.layout import WORKER_ID, SwarmConfig, roots
 
 EX_CONFIG = 78
 """The exit code of a configuration that cannot be served (sysexits.h)."""

@@ -2,8 +2,8 @@
 
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
@@ -51,6 +51,17 @@ class Roots:
     def path(self, folder: Folder, name: str = "") -> Path:
         """Where a folder, or a file of it, lies; to be shown, never to be opened."""
         return self.of(folder.root).joinpath(*folder.parts, *([name] if name else ()))
+
+
+@dataclass(frozen=True, slots=True)
+class SwarmConfig:
+    """What settings say of the swarm."""
+
+    roots: Roots
+    workers: Mapping[str, str] = field(default_factory=dict)
+    """Agents of another name, by worker id."""
+    orchestrators: Collection[str] = ()
+    """The agents that may write shared memory."""
 
 
 def roots(environ: Mapping[str, str], *, profiles: Path | None, shared: Path | None, workspace: Path | None) -> Roots:

@@ -1,25 +1,12 @@
 """The swarm's files as the actors use them: one writer's side, one readers' side, and who may do what."""
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from storage.swarm.access import Access
-from storage.swarm.layout import Folder, Roots
+from storage.swarm.layout import Folder, SwarmConfig
 from storage.swarm.memory import SwarmMemory
 from storage.swarm.reading import SwarmReading
 from storage.swarm.searching import SwarmSearch
-
-
-@dataclass(frozen=True, slots=True)
-class SwarmConfig:
-    """What settings say of the swarm."""
-
-    roots: Roots
-    workers: Mapping[str, str] = field(default_factory=dict)
-    """Agents of another name, by worker id."""
-    orchestrators: Collection[str] = ()
-    """The agents that may write shared memory."""
 
 
 class Swarm:

@@ -20,6 +20,9 @@ TOOLS = {
     "forget_short",
     "remember_long",
     "remember_episodic",
+    "swarm_read",
+    "swarm_write",
+    "swarm_search",
     "stats",
 }
 DISCOVERY_WITHIN_S = 1.0

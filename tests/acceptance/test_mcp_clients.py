@@ -21,6 +21,9 @@ CALLS: list[tuple[str, dict[str, Any]]] = [
     ("recall", {"agent": "sol", "q": "oberon vault", "k": 5}),
     ("get_memory", {"agent": "sol", "id": "long:1"}),
     ("forget_short", {"agent": "mira", "key": "seal"}),
+    ("swarm_write", {"agent": "mira", "kind": "mission", "mission": "vault", "summary": "Sealed the oberon vault."}),
+    ("swarm_read", {"agent": "sol", "kind": "mission", "worker": "mira", "mission": "vault"}),
+    ("swarm_search", {"agent": "sol", "query": "oberon vault"}),
     ("stats", {}),
 ]
 """One call of every tool, in an order in which each succeeds on an empty database."""
@@ -42,6 +45,8 @@ def check_answers(answers: list[tuple[bool, str]]) -> None:
     }
     assert by_tool["get_memory"]["text"] == "The oberon vault is sealed."
     assert by_tool["get_short"]["entries"][0]["value"] == "oberon"
+    assert "Sealed the oberon vault." in by_tool["swarm_read"]["files"][0]["content"]
+    assert {found["workerId"] for found in by_tool["swarm_search"]["results"]} == {"mira"}
     assert by_tool["stats"]["store"]["rows"] == {"short": 0, "long": 1, "episodic": 1}
 
 
@@ -109,9 +114,10 @@ def test_tool_list_is_small(shared_service: Service) -> None:
 def test_each_tool_is_described_and_annotated(shared_service: Service) -> None:
     for tool in listed(shared_service)["tools"]:
         assert tool["description"]
-        reads = not tool["name"].startswith(("remember_", "forget_"))
+        reads = not tool["name"].startswith(("remember_", "forget_", "swarm_write"))
         assert tool["annotations"]["readOnlyHint"] is reads
-        assert {"destructiveHint", "idempotentHint", "openWorldHint"} <= set(tool["annotations"])
+        said = {"openWorldHint"} if reads else {"openWorldHint", "destructiveHint"}
+        assert said <= set(tool["annotations"]), "the protocol's other defaults are true of what only reads"
         assert tool["inputSchema"]["type"] == "object"
         assert tool["inputSchema"]["additionalProperties"] is False
         assert all("description" in field for field in tool["inputSchema"]["properties"].values())

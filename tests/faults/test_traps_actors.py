@@ -28,8 +28,8 @@ from storage.database import fetch
 from storage.errors import Interrupted, translated
 from storage.paths import Paths
 from storage.reading import ReadingStore
-from storage.swarm.layout import Roots
-from storage.swarm.swarm import Swarm, SwarmConfig
+from storage.swarm.layout import Roots, SwarmConfig
+from storage.swarm.swarm import Swarm
 from storage.writing import WritingStore
 from tests.faults.disk import facts
 from tests.faults.foreign import ForeignProcess
