@@ -90,8 +90,8 @@ class Searcher:
         if not rows:
             return []
         with index_failures():
-            scores = ranking.bm25(weights, [some.found[row] for some, row in rows])
-            best = [at for at in np.argsort(-scores, kind="stable").tolist() if scores[at] > 0]
+            scores = ranking.bm25(weights, [terms for some in found for terms in some.found.values()])
+            best = np.argsort(-scores, kind="stable")[: np.count_nonzero(scores > 0)].tolist()
             candidates: list[Candidate] = []
             for first in range(0, len(best), limits.POOL_ROWS):
                 pool = {(rows[at][0].asked.tier, rows[at][1]): at for at in best[first : first + limits.POOL_ROWS]}
