@@ -221,7 +221,4 @@ class PageHook(FileMessage[SwarmWritten]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowPages(UpkeepMessage[bool]):
-    """Bring pages up to their logs; answers True when none is behind."""
-
-    whole: bool = False
-    """Those, too, that are not due yet."""
+    """Bring pages that are due up to their logs; answers True when none is behind."""

@@ -221,7 +221,7 @@ class Writer:
     def _upkeep_unit(self, message: Any, store: WritingStore) -> Any:
         if not isinstance(message, FollowPages):
             return upkeep_unit(message, store)
-        self._swarm.memory.follow(whole=message.whole)
+        self._swarm.memory.follow()
         return not self._swarm.memory.behind
 
     def _log_index(self, store: WritingStore, *, remade: bool, behind: bool) -> None:

@@ -208,13 +208,13 @@ class SwarmMemory:
             return True
         return self._summaries.is_due(worker) or any(key[0] == worker for key in tuple(self._episodes_due))
 
-    def follow(self, *, worker: str | None = None, whole: bool = False) -> None:
-        """Make the pages that are due: all of them, or a worker's; before their time where `whole`."""
+    def follow(self, *, whole: bool = False) -> None:
+        """Make the pages that are due; all, before their time, where `whole`."""
         now_s = self._monotonic()
         for key, due in list(self._episodes_due.items()):
-            if (worker is None or key[0] == worker) and (whole or due.at_s <= now_s):
+            if whole or due.at_s <= now_s:
                 self._retry_entries(key, due)
-        self._summaries.follow(worker, whole=whole)
+        self._summaries.follow(whole=whole)
         self._episodes.follow(whole=False)
         self._pages.follow(whole=False)
         self._watch.follow()

@@ -90,11 +90,11 @@ class Summaries:
         now_s = self._monotonic()
         return any(look.at_s <= now_s for look in tuple(self._looks.values()))  # asked by the janitor
 
-    def follow(self, worker: str | None, *, whole: bool) -> None:
-        """Make the pages that are due, all of them or a worker's, before their time where `whole`; and undone ones."""
+    def follow(self, *, whole: bool) -> None:
+        """Make the pages that are due (all, before their time, where `whole`), and those that an editor undid."""
         now_s = self._monotonic()
         for key, due in list(self._due.items()):
-            if (worker is None or key[0] == worker) and (whole or due.at_s <= now_s):
+            if whole or due.at_s <= now_s:
                 self._make(key)
         for key, look in list(self._looks.items()):
             if look.at_s <= now_s and key not in self._due:
