@@ -6,7 +6,7 @@ from storage.swarm.access import Access
 from storage.swarm.layout import Folder, SwarmConfig
 from storage.swarm.memory import SwarmMemory
 from storage.swarm.reading import SwarmReading
-from storage.swarm.searching import SwarmSearch
+from storage.swarm.search.searching import SwarmSearch
 
 
 class Swarm:

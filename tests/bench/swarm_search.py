@@ -23,7 +23,7 @@ from typing import Any
 from storage.search.text import STOP_WORDS
 from storage.swarm.layout import Roots
 from storage.swarm.records import SwarmResults
-from storage.swarm.searching import SwarmSearch
+from storage.swarm.search.searching import SwarmSearch
 from tests.bench.measures import latencies, median_of, percentile
 
 FILES = 10_000

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from storage.swarm import layout
-from storage.swarm.excerpts import SNIPPET_CHARS_MAX
 from storage.swarm.layout import Folder, Roots
 from storage.swarm.records import SwarmHit
-from storage.swarm.searched import PIECE_BYTES, walk
-from storage.swarm.searching import LOOKED_S_MAX, SwarmSearch
+from storage.swarm.search.excerpts import SNIPPET_CHARS_MAX
+from storage.swarm.search.searched import PIECE_BYTES, walk
+from storage.swarm.search.searching import LOOKED_S_MAX, SwarmSearch
 from tests.storage.conftest import Clock
 
 NOW_S = 1_780_000_000
@@ -720,7 +720,7 @@ def test_a_file_with_all_of_many_common_words_is_found_first(
     ask: Asking, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many words a question has, each of them is counted in as many files as are usual."""
-    monkeypatch.setattr("storage.swarm.searching.POSTINGS_MAX", 60)
+    monkeypatch.setattr("storage.swarm.search.searching.POSTINGS_MAX", 60)
     words = [f"common{number}" for number in range(30)]
     for number in range(60):
         some = [word for at, word in enumerate(words) if (at + number) % 3]

@@ -14,11 +14,11 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from storage.search.failures import IndexFailure
-from storage.swarm.excerpts import Wanted, best_line, clause_expression, folded, phrase_at, snippet, wanted
-from storage.swarm.file_index import Entry, FileIndex, Numbers
 from storage.swarm.layout import Folder, Roots
 from storage.swarm.records import SwarmHit, SwarmResults
-from storage.swarm.searched import Place, Searched, is_page, opened, plain, read, scope_of, walk
+from storage.swarm.search.excerpts import Wanted, best_line, clause_expression, folded, phrase_at, snippet, wanted
+from storage.swarm.search.file_index import Entry, FileIndex, Numbers
+from storage.swarm.search.searched import Place, Searched, is_page, opened, plain, read, scope_of, walk
 
 LOOKED_S_MAX: Final = 1.5
 """A search looks at the files again when the last look is older."""

@@ -19,7 +19,7 @@ from storage.database import FileIdentity, close, fetch, transaction
 from storage.search.failures import IndexFailure, index_failures
 from storage.search.text import match_any
 from storage.swarm.layout import Folder
-from storage.swarm.searched import Piece, Place, Reading, Searched, State, scope_of
+from storage.swarm.search.searched import Piece, Place, Reading, Searched, State, scope_of
 
 FORMAT: Final = 1
 """Of the cache file, the analysis included: another number in it means that it is made anew."""

@@ -1,0 +1,1 @@
+"""A worker's notes, in the words of Claude's memory tool."""
