@@ -72,6 +72,10 @@ class ReadingStore:
         if self._index_file is not None:
             self._index_file.interrupt()
 
+    def now_s(self) -> float:
+        """The instant by which expiry and relative dates are told, in unix seconds."""
+        return self._clock()
+
     def is_registered(self, agent: str) -> bool:
         """Whether the registry holds this agent now."""
         self._identity.require()
@@ -202,6 +206,13 @@ class ReadingStore:
         if found is None or not found.live(self._clock()) or (scope == "own" and found.agent != agent):
             raise NotFound(f"There is no memory {tier}:{row} that {agent!r} can read with scope={scope}.")
         return found.memory()
+
+    def persona(self, agent: str) -> Memory | None:
+        """An agent's own persona, whole; None where it has none."""
+        self._identity.require()
+        with translated():
+            row = own_persona(self._db, self._schema, agent)
+        return None if row is None else row.memory()
 
     def _row(self, tier: Tier, row: int) -> Row | None:
         return next(select_rows(self._db, self._schema, tier, "WHERE t.rowid = ?", (row,)), None)

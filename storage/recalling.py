@@ -35,6 +35,8 @@ class Question:
     until: str | None
     full: bool
     explain: bool
+    without: str | None = None
+    """An agent whose memories are left out."""
 
 
 class Recollection:
@@ -50,8 +52,8 @@ class Recollection:
         self._question = question
         self._now_s = now_s
         self._clauses = clauses_of(question.q)
-        self._since_s = _bound("since", question.since, now_s)
-        self._until_s = _bound("until", question.until, now_s)
+        self._since_s = bound("since", question.since, now_s)
+        self._until_s = bound("until", question.until, now_s)
         self.stale: list[tuple[Tier, int]] = []
         """Rows that changed or went since they were indexed; they are not shown."""
         self._looked_at: dict[tuple[Tier, int], Row | None] = {}
@@ -105,6 +107,7 @@ class Recollection:
             return None
         return Filters(
             agent=agent,
+            without=None if question.without is None else number(question.without),
             topic=topic,
             tags=tuple(known),
             since_s=self._since_s,
@@ -135,7 +138,7 @@ class Recollection:
         question = self._question
         if question.scope == "own" and row.agent != question.agent:
             return False
-        if question.topic is not None and row.topic != question.topic:
+        if row.agent == question.without or question.topic not in (None, row.topic):
             return False
         return set(question.tags) <= set(row.tags) and self._in_time(row)
 
@@ -203,7 +206,12 @@ def _rounded(score: float) -> float:
     return float(f"{score:.4g}")
 
 
-def _bound(name: str, text: str | None, now_s: float) -> float | None:
+def bound(name: str, text: str | None, now_s: float) -> float | None:
+    """The instant that a field of a question means, in unix seconds; None where it was left out.
+
+    Raises:
+        InvalidRequest: it means none.
+    """
     if text is None:
         return None
     at_s = parse_bound(text, now_s, end_of_day=name == "until")

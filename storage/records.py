@@ -4,6 +4,8 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 Tier = Literal["short", "long", "episodic", "durable"]
+RecallTier = Literal["short", "long", "episodic", "durable", "swarm"]
+"""Where a recall looks: the tiers of rows, and the swarm's files."""
 Scope = Literal["own", "shared"]
 
 
@@ -73,15 +75,15 @@ class Memory(Record):
     """One memory, as its author claimed it."""
 
     id: str
-    """`tier:row`."""
-    tier: Tier
+    """`tier:row`; of a line in a file `swarm:path:line`."""
+    tier: RecallTier
     """Where it is kept."""
     agent: str
-    """The author: what the text claims, this agent claims."""
+    """The author: what the text claims, this agent claims. `(shared memory)` where a shared file names none."""
     text: str
-    """The fact, the episode's summary and details, the value, or the persona; a preview where `cut`."""
+    """The fact, the episode's summary and details, the value, the persona, or a file's line; a preview where `cut`."""
     cut: bool = False
-    """True where `text` is only the beginning: ask with full=true, or get_memory, for the rest."""
+    """True where `text` is only a part: ask with full=true, get_memory, or swarm_read of a file, for the rest."""
     topic: str | None = None
     """What a fact is about."""
     event_type: str | None = None
@@ -108,6 +110,14 @@ class Memory(Record):
     """The others who wrote the same sentence; `agent` is its first author."""
     parts: dict[str, float] | None = None
     """What the score is made of, where `explain` asked for it."""
+    worker: str | None = None
+    """Of a file: the worker whose it is."""
+    mission: str | None = None
+    """Of a file: its mission."""
+    path: str | None = None
+    """Of a file: where it lies."""
+    line: int | None = None
+    """Of a file: the number of the line, from 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +127,7 @@ class Recalled(Record):
     degraded: bool
     """True while `degraded_reasons` is not empty."""
     degraded_reasons: tuple[str, ...]
-    """Stable codes: `no_embedder`, `index_behind`, `index_rebuilding`."""
+    """Stable codes: `no_embedder`, `index_behind`, `index_rebuilding`; of files `files_behind`, `files_unread`."""
     relaxed: bool
     """True where no memory holds all the words of the question, so that some of them were enough."""
     index_share: float | None = None

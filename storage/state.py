@@ -43,7 +43,8 @@ _SESSIONS = """CREATE TABLE sessions (
 ) STRICT, WITHOUT ROWID"""
 _AGE = "CREATE INDEX requests_by_age ON requests (at_s)"
 _OPEN = "CREATE INDEX open_requests ON requests (at_s) WHERE NOT settled"
-_FORMATS = ((_REQUESTS, _AGE, _OPEN), (_SESSIONS,))
+_MADE = "CREATE TABLE made (at_s REAL NOT NULL) STRICT"
+_FORMATS = ((_REQUESTS, _AGE, _OPEN), (_SESSIONS,), (_MADE,))
 """What each format added to the one before it; a file of an older format is brought up to the newest."""
 
 
@@ -87,8 +88,8 @@ SessionRow = tuple[Tier, int, int, str]
 class State:
     """The connection to state.db. Only the writer's thread uses it."""
 
-    def __init__(self, path: Path, *, first_start: bool) -> None:
-        """Open the file, or make it on the first start.
+    def __init__(self, path: Path, *, first_start: bool, now_s: float) -> None:
+        """Open the file, or make it on the first start; `now_s` is noted as the time of that.
 
         Raises:
             ConfigurationError: it is missing or empty though this is no first start, damaged, or of a newer format. It
@@ -106,7 +107,9 @@ class State:
             self._db = open_own(path, durable=True)
             self._db.set_busy_timeout(_BUSY_MS)
             self._require_sound(path)
-            self._upgrade(int(self._db.pragma("user_version")), path)
+            self._upgrade(int(self._db.pragma("user_version")), path, now_s)
+            self.known_from_s = float(fetch(self._db, "SELECT at_s FROM made")[0][0])
+            """Of what happened before, it knows no request ids of events: it was made, or began to keep them, then."""
         except apsw.Error as error:
             raise ConfigurationError(
                 f"{path} cannot be used ({error}). It holds request ids and sessions: restore it from a backup, or "
@@ -140,7 +143,7 @@ class State:
         except apsw.Error as error:
             raise StorageUnavailable(f"state.db cannot be used ({type(error).__name__}: {error}).") from error
 
-    def _upgrade(self, version: int, path: Path) -> None:
+    def _upgrade(self, version: int, path: Path, now_s: float) -> None:
         if version > len(_FORMATS):
             raise ConfigurationError(
                 f"{path} has format {version}; this program knows up to {len(_FORMATS)}. Upgrade it."
@@ -151,6 +154,7 @@ class State:
             for statements in _FORMATS[version:]:
                 for statement in statements:
                     self._db.execute(statement)
+            self._db.execute("INSERT INTO made VALUES (?)", (now_s,))
             self._db.execute(f"PRAGMA user_version = {len(_FORMATS)}")
 
     def find(self, request: Request) -> Recorded | None:

@@ -18,6 +18,7 @@ _MICROS_FROM = 1e14
 _NANOS_FROM = 1e17
 _RELATIVE = re.compile(r"-(\d{1,6})([dhm])")
 _UNIT_S = {"d": 86_400, "h": 3_600, "m": 60}
+_CALENDAR_S = (-62_135_596_800, 253_402_300_799)
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
@@ -85,6 +86,17 @@ def iso(at_s: float) -> str:
     """ISO 8601 in UTC with milliseconds, such as 2026-11-30T12:00:00.000Z."""
     at = datetime.fromtimestamp(0, UTC) + timedelta(seconds=at_s)
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def iso_within(at_s: float) -> str:
+    """As `iso`; an instant beyond the calendar's years 1 to 9999 as its nearest end."""
+    first, last = _CALENDAR_S
+    return iso(min(max(at_s, first), last))
+
+
+def iso_of_file(mtime_ns: int) -> str:
+    """When a file was written, as `iso_within`."""
+    return iso_within(mtime_ns // 1_000_000 / 1000)
 
 
 def iso_or_none(value: SQLValue) -> str | None:

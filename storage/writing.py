@@ -65,7 +65,7 @@ class WritingStore:
         except StorageDamaged as damaged:
             raise ConfigurationError(f"{paths.database}: {damaged.detail} It was left untouched.") from damaged
         self._units = WriteUnits(self._db, self.schema, clock)
-        self._state = State(paths.state, first_start=paths.first_start)
+        self._state = State(paths.state, first_start=paths.first_start, now_s=clock())
         paths.first_start = False
         self._index = Index(paths.index, writable=True)
         self._follower = Follower(self._db, self.schema, self._state, self._index, clock=clock)
@@ -108,6 +108,11 @@ class WritingStore:
             require_registered(self._db, self.schema.registry, agent)
 
     # --- batches ---
+
+    @property
+    def requests_known_from_s(self) -> float:
+        """The instant before which request ids may be unknown, in unix seconds."""
+        return self._state.known_from_s
 
     def apply(self, writes: Sequence[Write[Any]], *, wait_s: float = limits.BUSY_TIMEOUT_MS / 1000) -> list[Outcome]:
         """Run a batch in one transaction and return the outcomes of its first writes, at least one.

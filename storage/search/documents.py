@@ -95,6 +95,8 @@ class Filters:
     """What narrows a recall before its budget is spent and before k is counted. Names stand as their numbers."""
 
     agent: int | None = None
+    without: int | None = None
+    """Nothing of this agent."""
     topic: int | None = None
     tags: tuple[int, ...] = ()
     since_s: float | None = None
@@ -109,18 +111,15 @@ class Filters:
         return tuple(facet(kind, number) for kind, number in named if number is not None)
 
     @property
-    def given(self) -> bool:
-        """Whether anything narrows the recall but expiry."""
-        return bool(self.facets) or self.timed
-
-    @property
     def timed(self) -> bool:
         """Whether since or until was given."""
         return self.since_s is not None or self.until_s is not None
 
     def conditions(self) -> tuple[str, list[SQLValue]]:
-        """Conditions of time on the document `d`, each beginning with AND, and their bindings."""
+        """Conditions on the document `d` that no term stands for, each beginning with AND, and their bindings."""
         found: list[tuple[str, SQLValue]] = []
+        if self.without is not None:
+            found.append(("d.agent <> ?", self.without))
         if self.since_s is not None:
             found.append(("d.created_s >= ?", self.since_s))
         if self.until_s is not None:
@@ -132,6 +131,8 @@ class Filters:
     def admits(self, document: Document) -> bool:
         """Whether a document that was not asked for may stand beside those that were; it knows no topics and tags."""
         if self.topic is not None or self.tags or (self.agent is not None and document.agent != self.agent):
+            return False
+        if document.agent == self.without:
             return False
         if not self.timed:
             return True

@@ -37,6 +37,14 @@ class Access:
             return None
         return None if worker in self._agent_of else worker
 
+    def agent_of(self, worker: str) -> str | None:
+        """The agent that a worker is: the one of its own name, where no setting maps another.
+
+        None where the agent of its name is another worker.
+        """
+        agent = self._agent_of.get(worker, worker)
+        return agent if self._worker_of.get(agent, worker) == worker else None
+
     def worker_of(self, agent: str) -> str:
         """The worker that an agent is.
 

@@ -46,6 +46,8 @@ class Event:
     detail: Mapping[str, Any] = field(default_factory=dict)
     """The member `event`: texts and lists that feed the sections of pages, and whatever else was sent."""
     request_id: str | None = None
+    told_as: str | None = None
+    """The agent of whom this is an episode as well; None where it is none."""
 
     def line(self) -> bytes:
         """The event as a line of events.jsonl.
@@ -63,6 +65,7 @@ class Event:
             "content": self.content,
             "event": self.detail or None,
             "requestId": self.request_id,
+            "episodeOf": self.told_as,
         }
         given = {name: value for name, value in members.items() if value is not None}
         try:
@@ -83,7 +86,7 @@ class Event:
         return read
 
     def same_as(self, other: "Event") -> bool:
-        """Whether two events say the same; their times and request ids aside."""
+        """Whether two events say the same; their times, request ids and agents aside."""
         return (self.type, self.worker, self.mission, self.assignment, self.summary, self.content) == (
             other.type,
             other.worker,
@@ -120,6 +123,14 @@ def parse(content: bytes, worker: str, mission: str | None) -> Iterator[Event]:
             yield event
 
 
+def parse_back(content: bytes, worker: str, mission: str | None) -> Iterator[Event]:
+    """As `parse`, from the last line to the first: each is read as it is asked for."""
+    for line in reversed(content.split(b"\n")):
+        event = _event(line, worker, mission)
+        if event is not None:
+            yield event
+
+
 def _event(line: bytes, worker: str, mission: str | None) -> Event | None:
     try:
         members = json.loads(line)
@@ -140,6 +151,7 @@ def _event(line: bytes, worker: str, mission: str | None) -> Event | None:
         content=_optional(members.get("content")),
         detail=detail if isinstance(detail, dict) else {},
         request_id=_optional(members.get("requestId")),
+        told_as=_optional(members.get("episodeOf")),
     )
 
 

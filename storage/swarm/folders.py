@@ -5,7 +5,6 @@ temporary file in the same folder, which takes the page's place in one step; wha
 file, to be looked at: a person may have saved the page meanwhile.
 """
 
-import errno
 import os
 import stat
 import time
@@ -14,11 +13,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from storage.errors import FileFailed, NoFileOfOurs, Rejection, StorageFull, TooLarge
+from storage.errors import NoFileOfOurs, Rejection, TooLarge
+from storage.swarm.failing import failures
 from storage.swarm.layout import Folder, Roots
 from storage.swarm.making import make_root, step
 from storage.swarm.renames import EXCHANGE, NO_REPLACE, Temporary, hash_of, rename, temporary_name
 from storage.swarm.writing import give, write_all
+from storage.times import iso_of_file
 
 FILE_BYTES_MAX: Final = 8 * 1_048_576
 """Of a page that is read whole."""
@@ -26,27 +27,6 @@ TEMPORARY: Final = ".solos-"
 """How the names of our temporary files begin."""
 _MODE_FILE: Final = 0o644
 _HELD: Final = os.O_NOFOLLOW | os.O_CLOEXEC
-_NOT_OURS: Final = (errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENXIO)
-_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
-
-
-@contextmanager
-def failures(what: str) -> Iterator[None]:
-    """Raise the rejection that stands for an OSError of the block.
-
-    Raises:
-        NoFileOfOurs: a link, a folder or a pipe stands where a file or folder of ours should.
-        StorageFull: the disk or a quota is full.
-        FileFailed: anything else.
-    """
-    try:
-        yield
-    except OSError as error:
-        if error.errno in _NOT_OURS:
-            raise NoFileOfOurs(f"{what}: a link, or what is no file or folder of ours, stands in its path.") from error
-        if error.errno in _FULL:
-            raise StorageFull(f"{what}: the disk is full; nothing was changed.") from error
-        raise FileFailed(f"{what}: {os.strerror(error.errno or 0)}; nothing was changed.") from error
 
 
 class Version(NamedTuple):
@@ -55,6 +35,11 @@ class Version(NamedTuple):
     inode: int
     size: int
     mtime_ns: int
+
+    @property
+    def written_at(self) -> str:
+        """When it was last written: ISO 8601 with milliseconds, UTC."""
+        return iso_of_file(self.mtime_ns)
 
 
 class Seen(NamedTuple):
@@ -151,7 +136,7 @@ class FolderHandle:
         return state
 
     def _what(self, name: str) -> str:
-        return f"{self.name}/{name}"
+        return f"{self.name}/{name}".encode("utf-8", "backslashreplace").decode()
 
     # --- appending ---
 
@@ -266,7 +251,7 @@ class FolderHandle:
                 raise
             edited = True
             try:
-                out = self.read(temporary)
+                out = None if seen is None else self.read(temporary, max(FILE_BYTES_MAX, len(seen.content)))
                 edited = seen is not None and out is not None and out.content != seen.content
                 if edited:
                     self._put_back(temporary, name, version, edited=True)

@@ -20,6 +20,9 @@ SUMMARY: Final = "SUMMARY.md"
 EVENTS: Final = "events.jsonl"
 HANDOFF: Final = "handoff.md"
 NOTES: Final = "notes.md"
+RUNTIME: Final = "runtime.json"
+LATEST: Final = "latest.md"
+"""What some workers call the newest handoff of their own."""
 _SHARED_FILE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}\.md")
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
 _REFUSED: Final = ((".openclaw", "profiles"), (".ocplatform", "workspace"))
@@ -62,6 +65,8 @@ class SwarmConfig:
     """Agents of another name, by worker id."""
     orchestrators: Collection[str] = ()
     """The agents that may write shared memory."""
+    episodes: bool = False
+    """Whether events are also episodes of the agents that their workers are."""
 
 
 def roots(environ: Mapping[str, str], *, profiles: Path | None, shared: Path | None, workspace: Path | None) -> Roots:
@@ -142,6 +147,11 @@ def day(given: str) -> str:
     raise InvalidRequest(f"date: {given[:_SHOWN_CHARS]!r} is no day; write YYYY-MM-DD.")
 
 
+def profile(worker: str) -> Folder:
+    """A worker's profile. Of it only runtime.json is read; the rest is not ours."""
+    return Folder("profiles", (worker,))
+
+
 def memory(worker: str) -> Folder:
     """A worker's memory."""
     return Folder("profiles", (worker, "memory"))
@@ -167,6 +177,11 @@ def handoffs(worker: str) -> Folder:
     return Folder("profiles", (worker, "memory", "handoffs"))
 
 
+def notes(worker: str, *parts: str) -> Folder:
+    """A worker's notes, or a folder below them."""
+    return Folder("profiles", (worker, "memory", "notes", *parts))
+
+
 def shared() -> Folder:
     """The swarm's shared memory."""
     return Folder("shared", ("swarm",))
@@ -175,6 +190,11 @@ def shared() -> Folder:
 def shared_handoffs() -> Folder:
     """The latest handoff of each worker."""
     return Folder("shared", ("handoffs", "swarm"))
+
+
+def archive(mission_: str, *parts: str) -> Folder:
+    """A completed mission in the shared memory, or a folder of it: first the worker's that it is of."""
+    return Folder("shared", ("swarm", "missions", mission_, *parts))
 
 
 def episode_file(day_: str) -> str:

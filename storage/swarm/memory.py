@@ -4,8 +4,8 @@ Everything here runs in the writer's thread. Nothing is written before every id 
 """
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ from storage.swarm.folders import made, opened
 from storage.swarm.handoffs import Handoffs
 from storage.swarm.layout import EVENTS, Folder, Kind, Roots
 from storage.swarm.missions import Mission, Missions
+from storage.swarm.notes.notes import Notes
 from storage.swarm.pages import Persona, profile_pages
 from storage.swarm.projecting import LOOK_AGAIN_S, encoded
 from storage.swarm.reconciling import Reconciler
@@ -24,6 +25,7 @@ from storage.swarm.records import SwarmWritten
 from storage.swarm.renames import hash_of
 from storage.swarm.roster import Roster
 from storage.swarm.summaries import RETRY_S, EpisodesDue, Key, Summaries
+from storage.swarm.telling import Telling
 from storage.swarm.watching import Watch
 from storage.swarm.whole_pages import WholePages
 
@@ -54,26 +56,34 @@ class SwarmMemory:
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
         touched: Callable[[Folder, str], None] = lambda _folder, _name: None,
+        telling: Telling | None = None,
     ) -> None:
+        """With `telling`, each event is also an episode of its worker's agent; whoever has a database pays it."""
         self.roots = roots
+        self._telling = telling
         self._clock = clock
         self._monotonic = monotonic
         self._touched = touched
-        self._roster = Roster(roots.workspace)
+        self.roster = Roster(roots.workspace)
+        """Who the workers are."""
         self._missions = Missions()
-        self._watch = Watch(roots, monotonic)
+        self.watch = Watch(roots, monotonic)
+        """Looks after what came out of pages' places."""
         self._episodes_due: dict[Key, EpisodesDue] = {}
         self._summaries = Summaries(
             roots,
             self._missions,
-            self._watch,
+            self.watch,
             episodes_due=self._episodes_due,
             monotonic=monotonic,
             touched=touched,
         )
         self._episodes = Episodes(roots, monotonic=monotonic, touched=touched)
-        self._handoffs = Handoffs(roots, self._watch, touched)
-        self._pages = WholePages(roots, self._watch, monotonic=monotonic, touched=touched)
+        self._handoffs = Handoffs(roots, self.watch, touched)
+        self.pages = WholePages(roots, self.watch, monotonic=monotonic, touched=touched)
+        """Writes the pages of profiles and of shared memory."""
+        self.notes = Notes(roots, self.watch, touched, monotonic=monotonic)
+        """Reads and writes workers' notes."""
         self._handoffs_due: dict[str, float] = {}
         self.unread: list[str] = []
         """What the last `reconcile` could not read, and why: the first hundred."""
@@ -85,7 +95,7 @@ class SwarmMemory:
     def scaffold(self, worker: str, persona: Persona) -> SwarmWritten:
         """Make a worker's folders and those of its three files that are missing; what is there is kept."""
         worker = layout.worker_id(worker)
-        known = self._roster.persona(worker)
+        known = self.roster.persona(worker)
         who = Persona(
             name=persona.name or known.name,
             role=persona.role or known.role,
@@ -112,23 +122,25 @@ class SwarmMemory:
         mission = None if asked.mission is None else layout.mission_id(asked.mission)
         if asked.type not in EVENT_TYPES:
             raise InvalidRequest(f"eventType: is none of {', '.join(EVENT_TYPES)}.")
-        event = _event(asked, worker, mission, stamp(self._clock(), self._last_at, ()))
+        event = self._event(asked, worker, mission, stamp(self._clock(), self._last_at, ()))
         if mission is None:
             before = None if event.request_id is None else self._episodes.replayed(event)
             if before is None:
                 self._episodes.add(event)
                 self._last_at = event.at
+            self._tell(event if before is None else replace(event, at=before), replayed=before is not None)
             return self._written(event, kind, at=before)
         with made(self.roots, layout.mission(worker, mission)) as folder:
             known = self._missions.of((worker, mission), folder)
             if event.request_id is not None and (earlier := known.requests.get(event.request_id)) is not None:
                 return self._answer_again(earlier, event, kind)
-            event = _event(asked, worker, mission, stamp(self._clock(), known.last_at, known.instants))
+            event = self._event(asked, worker, mission, stamp(self._clock(), known.last_at, known.instants))
             shown = known.last_at
             known = self._missions.append(folder, known, event)
             self._touched(layout.mission(worker, mission), EVENTS)
             self._add_entry(known, event, shown)
             self._summaries.soon(known, folder)
+        self._tell(event, replayed=False)
         return self._written(event, kind)
 
     def replayed(self, asked: NewEvent) -> SwarmWritten | None:
@@ -143,11 +155,12 @@ class SwarmMemory:
             return None
         with folder:
             earlier = self._missions.of(key, folder).requests.get(asked.request_id or "")
-        return None if earlier is None else self._answer_again(earlier, _event(asked, *key, earlier.at), "mission")
+        return None if earlier is None else self._answer_again(earlier, self._event(asked, *key, earlier.at), "mission")
 
     def _answer_again(self, earlier: Event, event: Event, kind: Kind) -> SwarmWritten:
         if not earlier.same_as(event):
             raise Conflict("requestId: was used for another event of this mission.")
+        self._tell(earlier, replayed=True)
         return self._written(earlier, kind, at=earlier.at)
 
     def write_handoff(self, worker: str, mission: str, content: str, *, mirror: bool) -> SwarmWritten:
@@ -168,7 +181,42 @@ class SwarmMemory:
             degradedReasons=() if whole else ("pages_behind",),
         )
 
-    def owes_handoff(self, worker: str, mission: str, at: str) -> bool:
+    def write_told_handoff(self, asked: NewEvent, content: str, *, mirror: bool) -> SwarmWritten:
+        """Write a handoff and the event that tells of it, by which a retry is known: it writes nothing.
+
+        Raises:
+            Conflict: this request id was used for another event.
+        """
+        mission = asked.mission or ""
+        told = {**asked.detail, "handoffHash": hash_of(_bytes(content))}
+        event = replace(
+            asked, type="handoff-written", summary=asked.summary or "Handoff written.", content=None, detail=told
+        )
+        before = self.replayed(event)
+        if before is not None and not self._owes_handoff(asked.worker, mission, before.at or ""):
+            return replace(before, kind="handoff")
+        # The event first: after a crash in between, its retry is known by it, and the handoff made up for.
+        written = before or self.write_event(event)
+        handoff = self.write_handoff(asked.worker, mission, content, mirror=mirror)
+        return replace(
+            written,
+            kind="handoff",
+            localPath=handoff.localPath,
+            sharedPath=handoff.sharedPath,
+            hash=handoff.hash,
+            degradedReasons=tuple(dict.fromkeys((*handoff.degradedReasons, *written.degradedReasons))),
+        )
+
+    def events(self, worker: str, mission: str) -> Sequence[Event]:
+        """The events of a mission so far, in the order of its log; none where there is no log."""
+        key = (layout.worker_id(worker), layout.mission_id(mission))
+        folder = opened(self.roots, layout.mission(*key))
+        if folder is None:
+            return ()
+        with folder:
+            return self._missions.of(key, folder).events
+
+    def _owes_handoff(self, worker: str, mission: str, at: str) -> bool:
         """Whether a mission's handoff is older than an event that told of it: its write was cut short."""
         folder = opened(self.roots, layout.handoffs(layout.worker_id(worker)))
         if folder is None:
@@ -192,14 +240,14 @@ class SwarmMemory:
         worker = None if worker is None else layout.worker_id(worker)
         if kind == "profile" and worker is None:
             raise InvalidRequest("workerId: is missing or empty.")
-        return self._pages.write(kind, None if kind == "shared" else worker, name, _bytes(content), base_hash)
+        return self.pages.write(kind, None if kind == "shared" else worker, name, _bytes(content), base_hash)
 
     # --- pages that follow ---
 
     @property
     def behind(self) -> bool:
-        """Whether `follow` has something to do, now or a little later."""
-        pages = self._summaries or self._episodes or self._pages or self._watch
+        """Whether `follow` has something to do, now or a little later, or an event is still to be told."""
+        pages = self._summaries or self._episodes or self.pages or self.notes or self.watch or self._telling
         return bool(pages or self._episodes_due or self._handoffs_due) or self._summaries.has_looks()
 
     def is_behind(self, worker: str) -> bool:
@@ -216,8 +264,9 @@ class SwarmMemory:
                 self._retry_entries(key, due)
         self._summaries.follow(whole=whole)
         self._episodes.follow(whole=False)
-        self._pages.follow(whole=False)
-        self._watch.follow()
+        self.pages.follow(whole=False)
+        self.notes.follow(whole=False)
+        self.watch.follow()
         for name, at_s in list(self._handoffs_due.items()):
             if whole or at_s <= now_s:
                 self._retry_handoffs(name)
@@ -272,10 +321,12 @@ class SwarmMemory:
             summaries=self._summaries,
             episodes=self._episodes,
             handoffs=self._handoffs,
-            watch=self._watch,
+            watch=self.watch,
             episodes_due=self._wait_for_entries,
         )
         behind = reconciler.reconcile()
+        if self._telling is not None:
+            self._telling.owe_unfinished()
         self.unread = reconciler.unread
         return behind
 
@@ -284,10 +335,29 @@ class SwarmMemory:
         for _ in range(_CLOSING_ROUNDS):
             self.follow(whole=True)
             self._episodes.follow(whole=True)
-            self._pages.follow(whole=True)
-            if not self._summaries and not self._watch:
+            self.pages.follow(whole=True)
+            self.notes.follow(whole=True)
+            if not self._summaries and not self.watch:
                 return
             time.sleep(LOOK_AGAIN_S + 0.01)
+
+    def _event(self, asked: NewEvent, worker: str, mission: str | None, at: str) -> Event:
+        return Event(
+            at=at,
+            type=asked.type,
+            worker=worker,
+            mission=mission,
+            assignment=asked.assignment,
+            summary=asked.summary,
+            content=asked.content,
+            detail=asked.detail,
+            request_id=asked.request_id,
+            told_as=None if self._telling is None else self._telling.agent_of(worker),
+        ).as_read()
+
+    def _tell(self, event: Event, *, replayed: bool) -> None:
+        if self._telling is not None:
+            self._telling.owe(event, replayed=replayed)
 
     def _written(self, event: Event, kind: Kind, *, at: str | None = None) -> SwarmWritten:
         """The answer to an event; `at` is that of the first where it is a replay."""
@@ -302,20 +372,6 @@ class SwarmMemory:
             replayed=at is not None,
             degradedReasons=("pages_behind",) if behind else (),
         )
-
-
-def _event(asked: NewEvent, worker: str, mission: str | None, at: str) -> Event:
-    return Event(
-        at=at,
-        type=asked.type,
-        worker=worker,
-        mission=mission,
-        assignment=asked.assignment,
-        summary=asked.summary,
-        content=asked.content,
-        detail=asked.detail,
-        request_id=asked.request_id,
-    ).as_read()
 
 
 def _bytes(content: str) -> bytes:

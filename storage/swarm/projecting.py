@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from storage.swarm.folders import FolderHandle, Seen, Version
+from storage.swarm.folders import FILE_BYTES_MAX, FolderHandle, Seen, Version
 from storage.swarm.merging import is_whole
 
 QUIET_S: Final = 0.02
@@ -82,7 +82,7 @@ def look_again(folder: FolderHandle, old: Displaced, merge: Merge | None, displa
     Raises:
         Busy: an editor has emptied it and is about to write, or is writing it at this moment.
     """
-    seen = folder.read(old.temporary)
+    seen = folder.read(old.temporary, FILE_BYTES_MAX + len(old.content))
     if seen is None:
         return
     if seen.content == old.content:

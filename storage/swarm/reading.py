@@ -1,7 +1,6 @@
 """What a reader answers about the swarm's files. Creates nothing, and says what it left out."""
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 from storage.errors import InvalidRequest
@@ -91,7 +90,7 @@ class SwarmReading:
         if folder is None:
             return []
         with folder:
-            return [name for name in folder.names() if name.endswith(".md")]
+            return _pages_of(folder)
 
     def _by_time(self, place: Folder, below: str = "") -> list[_Listed]:
         folder = self._open(place)
@@ -100,8 +99,8 @@ class SwarmReading:
         with folder:
             return [
                 _Listed(place, name, below + name, (version.mtime_ns / 1e9,))
-                for name in folder.names()
-                if name.endswith(".md") and (version := folder.version(name)) is not None
+                for name in _pages_of(folder)
+                if (version := folder.version(name)) is not None
             ]
 
     def _summaries(self, worker: str) -> list[_Listed]:
@@ -164,15 +163,20 @@ class SwarmReading:
             return None
         whole = seen.version.size <= len(seen.content)
         text, cut = _shown(seen, end=one.name == EVENTS)
-        at = datetime.fromtimestamp(seen.version.mtime_ns / 1e9, UTC)
         return SwarmFile(
             name=one.shown,
             path=str(self.roots.path(one.folder, one.name)),
             content=text,
             hash=hash_of(seen.content) if whole else "",
-            updatedAt=at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            updatedAt=seen.version.written_at,
             cut=cut,
         )
+
+
+def _pages_of(folder: FolderHandle) -> list[str]:
+    """The names of its pages. One that is no UTF-8 has no name that an answer could hold."""
+    names = (name for name in folder.names() if name.endswith(".md"))
+    return [name for name in names if name == name.encode("utf-8", "replace").decode()]
 
 
 def _shown(seen: Seen, *, end: bool) -> tuple[str, bool]:

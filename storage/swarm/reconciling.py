@@ -12,15 +12,19 @@ from storage.swarm.folders import FolderHandle, opened
 from storage.swarm.handoffs import Handoffs
 from storage.swarm.layout import EVENTS, SUMMARY, Folder, Roots
 from storage.swarm.missions import Mission, Missions
+from storage.swarm.notes.paths import DEPTH_MAX
 from storage.swarm.projecting import decoded
 from storage.swarm.renames import Temporary, hash_of
 from storage.swarm.summaries import Key, Summaries
 from storage.swarm.summary import shown_until
+from storage.swarm.walking import folders_below
 from storage.swarm.watching import Watch
 
 _END_BYTES: Final = 65_536
 """Of a log: holds its last event, if that is no very long one."""
 _UNREAD_MAX: Final = 100
+_ARCHIVE_DEPTH: Final = 10
+"""Of an archive's folders below all archives: mission, worker, and what lies in a mission."""
 
 
 class Reconciler:
@@ -53,6 +57,7 @@ class Reconciler:
         for worker in self._names(Folder("profiles", ()), layout.WORKER_ID.fullmatch):
             for place in (layout.memory(worker), layout.episodes(worker), layout.handoffs(worker)):
                 self._sweep(place)
+            self._sweep_below(layout.notes(worker), DEPTH_MAX)
             for mission in self._names(layout.missions(worker), layout.MISSION_ID.fullmatch):
                 self._sweep(layout.mission(worker, mission))
                 with self._left_alone(f"{worker}/{mission}"):
@@ -61,6 +66,7 @@ class Reconciler:
                 behind += self._handoffs.make_up(worker)
         for place in (layout.shared(), layout.shared_handoffs()):
             self._sweep(place)
+        self._sweep_below(Folder("shared", ("swarm", "missions")), _ARCHIVE_DEPTH)
         return behind
 
     @contextmanager
@@ -105,6 +111,10 @@ class Reconciler:
         return True
 
     # --- temporary files ---
+
+    def _sweep_below(self, place: Folder, depth: int) -> None:
+        for folder in folders_below(self._roots, place, depth):
+            self._sweep(folder)
 
     def _sweep(self, place: Folder) -> None:
         """Remove temporary files of dead processes; what a person wrote into one is kept beside its page."""

@@ -78,7 +78,7 @@ class SwarmWritten(FileRecord):
     replayed: bool = False
     """True where this requestId had been written before: nothing was written again."""
     degradedReasons: tuple[str, ...] = ()
-    """`pages_behind`: it is on disk, but a page does not show it yet."""
+    """It is on disk, but `pages_behind`: a page does not show it yet; `episode_owed`: it is no episode yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,8 +93,14 @@ class SwarmHit(FileRecord):
     """Higher is better: a phrase before many of the words before few, the newer first where they are equal."""
     snippet: str
     """The line and what is around it."""
+    updatedAt: str
+    """When the file was last written: ISO 8601, UTC."""
+    matched: float
+    """The share of the question's words that the file holds: above 0, at most 1."""
     workerId: str | None = None
-    """Whose memory it is; null for shared memory."""
+    """Whose memory it is, or who left it in shared memory; null for what is of all."""
+    missionId: str | None = None
+    """The mission whose file it is; null for any other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,3 +111,15 @@ class SwarmResults(FileRecord):
     """Empty means that nothing matched, never that something failed."""
     scanned: int
     """How many files the search covers."""
+    behind: bool = False
+    """True while files are still being read: some may be missing from the results."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoteAnswer(FileRecord):
+    """What a command on a worker's notes answers."""
+
+    workerId: str
+    """Whose notes."""
+    text: str
+    """What Claude's memory tool would answer."""

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from storage import limits
 from storage.errors import Forbidden, InvalidRequest, NotFound, UnknownAgent
 from storage.paths import Paths
 from storage.reading import ReadingStore
@@ -283,3 +284,11 @@ def test_copy_of_the_folder_is_not_needed_for_a_backup(store: WritingStore, path
     paths.cache.mkdir()
     assert store.catch_up()
     assert rows(paths.database, "SELECT count(*) FROM memory_longterm") == [(1,)]
+
+
+def test_an_agent_s_own_rows_may_be_left_out_however_many_they_are(store: WritingStore, reading: ReadingStore) -> None:
+    store.apply([fact("sol", f"zebra zebra zebra {number}") for number in range(limits.POOL_ROWS + 50)])
+    one(store, fact("mira", "a zebra among many other animals of the plain"))
+    assert [found.agent for found in ask(reading, "zebra", "sol", without="sol")] == ["mira"]
+    assert {found.agent for found in ask(reading, "zebra", "sol")} == {"sol"}
+    assert len(ask(reading, "zebra", "sol", without="nobody")) == 5

@@ -15,11 +15,14 @@ _SHORT_CHARS: Final = 80
 _BEFORE_HIT_CHARS: Final = 100
 _LINES_ANALYSED: Final = 3
 _LINE_CHARS_ANALYSED: Final = 2_000
+PHRASE_WORDS_MAX: Final = 64
+"""A longer query is no phrase: looking for one would cost its length at each place of a file."""
+_NEVER: Final = re.compile("(?!)")
 _PROBES_MAX: Final = 32
 _AROUND: Final = "\"'`()[]{}<>,;:?!\u00ab\u00bb\u2018\u2019\u201c\u201d\u3002\uff0c\uff1f\uff01\u3001"
 _DIACRITIC: Final = re.compile("[\u0300-\u036f]+")
 _CONTROL: Final = dict.fromkeys([*range(9), *range(11, 32), 127], " ")
-_CJK_FIRST: Final = "\u1100"
+CJK_FIRST: Final = "\u1100"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +54,11 @@ def wanted(query: str) -> Wanted | None:
     if not clauses:
         return None
     words = query.strip(_AROUND + " \t\r\n").rstrip(".").split()
-    phrase = re.compile(r"\s+".join(map(re.escape, folded(" ".join(words)).split())))
+    is_phrase = len(words) <= PHRASE_WORDS_MAX
+    phrase = re.compile(r"\s+".join(map(re.escape, folded(" ".join(words)).split()))) if is_phrase else _NEVER
     terms = sorted({term for clause in clauses for term in clause.terms})
-    probes = tuple(dict.fromkeys(_probe(term) for term in terms[:_PROBES_MAX]))
-    return Wanted(clauses, phrase, _phrase_words(words), probes)
+    probes = tuple(dict.fromkeys(probe(term) for term in terms[:_PROBES_MAX]))
+    return Wanted(clauses, phrase, _phrase_words(words) if is_phrase else None, probes)
 
 
 def clause_expression(clause: Clause) -> str:
@@ -72,7 +76,7 @@ def _phrase_words(words: Sequence[str]) -> str | None:
     return " + ".join(map(quoted, terms)) if len(terms) > 1 else None
 
 
-def _probe(term: str) -> str:
+def probe(term: str) -> str:
     """What of a stem stands in each of its words: porter makes `y` an `i` and adds an `e`."""
     return term.rstrip("iey") or term if term.isascii() and term.isalpha() else term
 
@@ -96,7 +100,7 @@ def phrase_at(want: Wanted, text: str) -> int | None:
 
 def _joined(two: str) -> bool:
     """Whether two characters belong to one word."""
-    return len(two) > 1 and all((char.isalnum() or char == "_") and char < _CJK_FIRST for char in two)
+    return len(two) > 1 and all((char.isalnum() or char == "_") and char < CJK_FIRST for char in two)
 
 
 def best_line(want: Wanted, text: str, low: str) -> Line | None:
@@ -126,16 +130,22 @@ def _column(want: Wanted, low: str) -> int:
     return min((at for probe in want.probes if (at := low.find(probe)) >= 0), default=0)
 
 
+def cut_line(line: str, column: int) -> str:
+    """A line, of at most SNIPPET_CHARS_MAX characters around a column."""
+    shown = line.translate(_CONTROL)
+    begins = len(shown) - len(shown.lstrip())
+    shown, column = shown.strip(), max(0, column - begins)
+    if len(shown) <= SNIPPET_CHARS_MAX:
+        return shown
+    start = min(max(0, column - _BEFORE_HIT_CHARS), len(shown) - SNIPPET_CHARS_MAX + 1)
+    cut = shown[start + (start > 0) :][: SNIPPET_CHARS_MAX - 2]
+    return ("\u2026" if start else "") + cut + ("\u2026" if start + len(cut) + 1 < len(shown) else "")
+
+
 def snippet(text: str, line: Line) -> str:
     """A line of a text, cut around its hit, or with a neighbour where it is short."""
     lines = text.split("\n")
-    shown = lines[line.number].translate(_CONTROL)
-    begins = len(shown) - len(shown.lstrip())
-    shown, column = shown.strip(), max(0, line.column - begins)
-    if len(shown) > SNIPPET_CHARS_MAX:
-        start = min(max(0, column - _BEFORE_HIT_CHARS), len(shown) - SNIPPET_CHARS_MAX + 1)
-        cut = shown[start + (start > 0) :][: SNIPPET_CHARS_MAX - 2]
-        return ("\u2026" if start else "") + cut + ("\u2026" if start + len(cut) + 1 < len(shown) else "")
+    shown = cut_line(lines[line.number], line.column)
     if len(shown) < _SHORT_CHARS:
         neighbours = lines[line.number + 1 : line.number + 2] or lines[max(0, line.number - 1) : line.number]
         near = neighbours[0].translate(_CONTROL).strip() if neighbours else ""

@@ -19,7 +19,7 @@ from storage.database import FileIdentity, close, fetch, transaction
 from storage.search.failures import IndexFailure, index_failures
 from storage.search.text import match_any
 from storage.swarm.layout import Folder
-from storage.swarm.search.searched import Piece, Place, Reading, Searched, State, scope_of
+from storage.swarm.search.searched import SORTS, Piece, Place, Reading, Searched, State, scope_of, sort_of
 
 FORMAT: Final = 1
 """Of the cache file, the analysis included: another number in it means that it is made anew."""
@@ -28,6 +28,8 @@ _BUSY_MS: Final = 200
 _CACHE_KIB: Final = 65_536
 _ROWS_SPENT_MAX: Final = 4_000_000
 _FACETS_ASKED: Final = 8
+_NS_MAX: Final = 2**63 - 1
+"""In the year 2262; a file system may name a later one."""
 # Every character but the space belongs to a token: storage/search/text.py has decided already.
 _TOKENIZE = apsw.format_sql_value(
     "ascii tokenchars " + apsw.format_sql_value("".join(map(chr, range(1, 128))).replace(" ", ""))
@@ -86,10 +88,14 @@ class FileIndex:
         self.entries: dict[Place, Entry] = {}
         self.by_number: dict[int, Entry] = {}
         self.mtimes_ns = np.zeros(1024, np.int64)
-        """By file number."""
-        self._facets = np.full(1024, -1, np.int32)
+        """By file number; a time that needs more bits is the nearest that does not."""
+        self.sizes = np.zeros(1024, np.int64)
+        """By file number, in bytes."""
+        self.sorts = np.full(1024, -1, np.int64)
+        """By file number, the place of its sort in SORTS; -1 where it has none."""
+        self._facets = np.full(1024, -1, np.int64)
         self._facet_numbers: dict[str, int] = {}
-        self._files_of_rows = np.full(1024, -1, np.int32)
+        self._files_of_rows = np.full(1024, -1, np.int64)
         self._free: list[int] = []
         self._next_row = 1
 
@@ -186,7 +192,7 @@ class FileIndex:
             self._drop(entry, row)
         self._db.execute("DELETE FROM files WHERE number = ?", (entry.number,))
         del self.entries[entry.place], self.by_number[entry.number]
-        self._facets[entry.number] = -1
+        self._facets[entry.number] = self.sorts[entry.number] = -1
         self._free.append(entry.number)
 
     def _drop(self, entry: Entry, row: int) -> None:
@@ -199,14 +205,18 @@ class FileIndex:
         number, facet = entry.number, _facet(entry.place)
         self.entries[entry.place] = self.by_number[number] = entry
         while number >= len(self.mtimes_ns):
-            self.mtimes_ns = np.concatenate([self.mtimes_ns, np.zeros_like(self.mtimes_ns)])
-            self._facets = np.concatenate([self._facets, np.full_like(self._facets, -1)])
-        self.mtimes_ns[number] = entry.state.mtime_ns
+            self.mtimes_ns = _doubled(self.mtimes_ns, 0)
+            self.sizes = _doubled(self.sizes, 0)
+            self.sorts = _doubled(self.sorts, -1)
+            self._facets = _doubled(self._facets, -1)
+        self.mtimes_ns[number] = min(max(entry.state.mtime_ns, -_NS_MAX), _NS_MAX)
+        self.sizes[number] = entry.state.size
+        self.sorts[number] = -1 if (sort := sort_of(entry.place)) is None else SORTS.index(sort)
         self._facets[number] = self._facet_numbers.setdefault(facet, len(self._facet_numbers))
 
     def _number_row(self, row: int, file: int) -> None:
         while row >= len(self._files_of_rows):
-            self._files_of_rows = np.concatenate([self._files_of_rows, np.full_like(self._files_of_rows, -1)])
+            self._files_of_rows = _doubled(self._files_of_rows, -1)
         self._files_of_rows[row] = file
         self._next_row = row + 1
 
@@ -217,6 +227,15 @@ class FileIndex:
         facets = [number for facet, number in self._facet_numbers.items() if scope.covers(facet)]
         return np.isin(self._facets, facets)
 
+    def owners(self) -> tuple[list[str], Numbers]:
+        """(the workers that have files, by file number whose of them a file is; -1 for shared memory)."""
+        of_facets = [facet.partition(":")[2] for facet in self._facet_numbers]
+        live = {of_facets[number] for number in np.unique(self._facets).tolist() if number >= 0}
+        workers = sorted(live - {""})
+        places = {worker: at for at, worker in enumerate(workers)}
+        table = np.array([*(places.get(worker, -1) for worker in of_facets), -1], np.int64)
+        return workers, table[self._facets]
+
     def rows(self, expression: str, scope: Searched, at_most: int) -> Numbers:
         """Rows that satisfy an FTS5 expression, ascending; perhaps some that the scope leaves out. 0.15 µs for each."""
         facets = [facet for facet in self._facet_numbers if scope.covers(facet)]
@@ -224,6 +243,10 @@ class FileIndex:
             return np.empty(0, np.int64)
         if len(facets) <= _FACETS_ASKED and len(facets) < len(self._facet_numbers):
             expression = f"({expression}) AND ({match_any(facets)})"
+        return self.rows_of_all(expression, at_most)
+
+    def rows_of_all(self, expression: str, at_most: int) -> Numbers:
+        """Rows that satisfy an FTS5 expression, ascending, whose files they may be."""
         # One row of all: a step gives the interpreter away, and gets it back late while another thread is busy.
         asked = "SELECT group_concat(rowid, ' ') FROM (SELECT rowid FROM words WHERE words MATCH ? LIMIT ?)"
         with index_failures():
@@ -235,6 +258,11 @@ class FileIndex:
         marks = np.zeros(len(self.mtimes_ns) + 1, np.bool_)
         marks[self._files_of_rows[rows[rows < len(self._files_of_rows)]]] = True  # -1, a row of no file, is the last
         return marks[:-1]
+
+
+def _doubled(numbers: Numbers, more: int) -> Numbers:
+    """Twice as many numbers, the rest all the same."""
+    return np.concatenate([numbers, np.full_like(numbers, more)])
 
 
 def _connected(where: str) -> apsw.Connection:

@@ -10,21 +10,29 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, get_args
 
 from storage.errors import Rejection
 from storage.search.text import STOP_WORDS, analyse
-from storage.swarm.folders import TEMPORARY, failures, open_folder
-from storage.swarm.layout import EVENTS, MISSION_ID, WORKER_ID, Folder, RootName, Roots
+from storage.swarm.failing import failures
+from storage.swarm.folders import TEMPORARY, open_folder
+from storage.swarm.layout import EVENTS, HANDOFF, LATEST, MISSION_ID, PROFILE_FILES, WORKER_ID, Folder, RootName, Roots
+from storage.times import iso_of_file
 
 Scope = Literal["private", "fleet", "shared"]
-"""A worker's profile and episodes; its missions and handoffs; the memory of all."""
+"""A worker's profile, episodes and notes; its missions and handoffs; the memory of all."""
+
+Sort = Literal["profile", "note", "summary", "handoff", "episode"]
+SORTS: Final[tuple[Sort, ...]] = get_args(Sort)
+"""What the files of a worker are, but for its logs: its summaries repeat those."""
 
 FILE_BYTES_MAX: Final = 16 * 1_048_576
 """Of a larger file the first so many bytes are searched."""
 PIECE_BYTES: Final = 65_536
 _DEPTH_MAX: Final = 8
-"""Of folders below the shared memory."""
+"""Of folders below the shared memory, and below the notes of a worker."""
+_LATEST: Final = re.compile(rf"({WORKER_ID.pattern})-latest\.md")
+"""The years 1 to 9999."""
 _RACY_NS: Final = 50_000_000
 """A file written this shortly before it was read may be written again without another time on it."""
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -48,6 +56,11 @@ class State(NamedTuple):
     size: int
     mtime_ns: int
     ctime_ns: int
+
+    @property
+    def written_at(self) -> str:
+        """When the file was last written: ISO 8601 with milliseconds, UTC."""
+        return iso_of_file(self.mtime_ns)
 
 
 class Piece(NamedTuple):
@@ -79,7 +92,7 @@ class Searched(NamedTuple):
     workers: Collection[str] | None
     """Whose missions and handoffs."""
     private: Collection[str] | None
-    """Whose profile and episodes."""
+    """Whose profile, episodes and notes."""
     shared: bool
 
     def covers(self, facet: str) -> bool:
@@ -101,6 +114,8 @@ def scope_of(folder: Folder) -> Scope | None:
             match below:
                 case [] | ["episodes"]:
                     return "private"
+                case ["notes", *deeper] if len(deeper) <= _DEPTH_MAX and all(map(_is_name, deeper)):
+                    return "private"
                 case ["handoffs"]:
                     return "fleet"
                 case ["missions", mission] if MISSION_ID.fullmatch(mission):
@@ -109,6 +124,48 @@ def scope_of(folder: Folder) -> Scope | None:
             return "shared"
         case Folder("shared", ("handoffs", "swarm")):
             return "shared"
+    return None
+
+
+def worker_of(place: Place) -> str | None:
+    """Whose a searched file is, or who left it in shared memory; None for what is of all."""
+    match place.folder:
+        case Folder("profiles", (worker, *_)):
+            return worker
+        case Folder("shared", ("handoffs", *_)) if latest := _LATEST.fullmatch(place.name):
+            return latest[1]
+        case Folder("shared", ("swarm", "missions", mission, worker, *_)):
+            return worker if MISSION_ID.fullmatch(mission) and WORKER_ID.fullmatch(worker) else None
+    return None
+
+
+def mission_of(place: Place) -> str | None:
+    """The mission whose file a searched file is; None for any other."""
+    match place.folder:
+        case Folder("profiles", (_, "memory", "missions", given)) | Folder("shared", ("swarm", "missions", given, *_)):
+            pass
+        case Folder("profiles", (_, "memory", "handoffs")) if place.name.endswith(".md") and place.name != LATEST:
+            given = place.name.removesuffix(".md")
+        case _:
+            return None
+    return given if MISSION_ID.fullmatch(given) else None
+
+
+def sort_of(place: Place) -> Sort | None:
+    """What a searched file is among those of its worker; None for a log, and for shared memory."""
+    match place.folder:
+        case Folder("profiles", (_, "memory", *_)) if place.name == EVENTS:
+            return None
+        case Folder("profiles", (_, "memory")):
+            return "profile" if place.name in PROFILE_FILES else "note"
+        case Folder("profiles", (_, "memory", "notes", *_)):
+            return "note"
+        case Folder("profiles", (_, "memory", "missions", _)):
+            return "handoff" if place.name == HANDOFF else "summary"
+        case Folder("profiles", (_, "memory", "handoffs")):
+            return "handoff"
+        case Folder("profiles", (_, "memory", "episodes")):
+            return "episode"
     return None
 
 
@@ -130,14 +187,14 @@ def _enters(folder: Folder, name: str) -> bool:
         case Folder("profiles", (_,)):
             return name == "memory"
         case Folder("profiles", (_, _)):
-            return name in ("episodes", "handoffs", "missions")
+            return name in ("episodes", "handoffs", "missions", "notes")
         case Folder("profiles", (_, _, "missions")):
             return MISSION_ID.fullmatch(name) is not None
         case Folder("shared", ()):
             return name in ("swarm", "handoffs")
         case Folder("shared", ("handoffs",)):
             return name == "swarm"
-        case Folder("shared", ("swarm", *below)):
+        case Folder("profiles", (_, _, "notes", *below)) | Folder("shared", ("swarm", *below)):
             return len(below) < _DEPTH_MAX and _is_name(name)
     return False
 

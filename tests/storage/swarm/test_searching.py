@@ -5,6 +5,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,8 @@ import pytest
 from storage.swarm import layout
 from storage.swarm.layout import Folder, Roots
 from storage.swarm.records import SwarmHit
-from storage.swarm.search.excerpts import SNIPPET_CHARS_MAX
-from storage.swarm.search.searched import PIECE_BYTES, walk
+from storage.swarm.search.excerpts import PHRASE_WORDS_MAX, SNIPPET_CHARS_MAX
+from storage.swarm.search.searched import PIECE_BYTES, read, walk
 from storage.swarm.search.searching import LOOKED_S_MAX, SwarmSearch
 from tests.storage.conftest import Clock
 
@@ -84,12 +85,15 @@ COVERED = [
     f"{SOL}/own-notes.md",
     f"{SOL}/episodes/2026-05-01.md",
     f"{SOL}/handoffs/m-1.md",
+    f"{SOL}/notes/plan.md",
+    f"{SOL}/notes/1/2/3/4/5/6/7/8/Deep plan.md",
     f"{SOL}/missions/m-1/SUMMARY.md",
     f"{SOL}/missions/m-1/events.jsonl",
     f"{SOL}/missions/m-1/handoff.md",
     f"{SOL}/missions/m-1/SUMMARY.conflict-1.md",
     "shared/swarm/notes.md",
     "shared/swarm/missions/m-1/SUMMARY.md",
+    "shared/swarm/missions/m-1/sol/SUMMARY.md",
     "shared/handoffs/swarm/sol-latest.md",
 ]
 NOT_COVERED = [
@@ -105,6 +109,9 @@ NOT_COVERED = [
     f"{SOL}/episodes/2026/05.md",
     f"{SOL}/handoffs/old/m-1.md",
     f"{SOL}/missions/SUMMARY.md",
+    f"{SOL}/notes/plan.txt",
+    f"{SOL}/notes/plan.json",
+    f"{SOL}/notes/1/2/3/4/5/6/7/8/9/plan.md",
     f"{SOL}/missions/m-1/deeper/notes.md",
     f"{SOL}/missions/M 1/SUMMARY.md",
     "profiles/Sol!/memory/MEMORY.md",
@@ -122,7 +129,37 @@ def test_the_spec_s_files_are_searched_and_no_others(ask: Asking, write: Write, 
     found = ask("zebra", limit=50)
     assert sorted(hit.path for hit in found) == sorted(str(tmp_path / path) for path in COVERED)
     assert {hit.workerId for hit in found if "/profiles/" in hit.path} == {"sol"}
-    assert {hit.workerId for hit in found if "/shared/" in hit.path} == {None}
+
+
+@pytest.mark.parametrize(
+    ("path", "worker", "mission"),
+    [
+        (f"{SOL}/MEMORY.md", "sol", None),
+        (f"{SOL}/episodes/2026-05-01.md", "sol", None),
+        (f"{SOL}/notes/missions/m-1/plan.md", "sol", None),
+        (f"{SOL}/missions/m-1/SUMMARY.md", "sol", "m-1"),
+        (f"{SOL}/missions/m-1/events.jsonl", "sol", "m-1"),
+        (f"{SOL}/handoffs/m-1:a.b.md", "sol", "m-1:a.b"),
+        (f"{SOL}/handoffs/An old one.md", "sol", None),
+        ("shared/swarm/notes.md", None, None),
+        ("shared/swarm/missions/notes.md", None, None),
+        ("shared/swarm/missions/m-1/manifest.md", None, "m-1"),
+        ("shared/swarm/missions/m-1/mira/SUMMARY.md", "mira", "m-1"),
+        ("shared/swarm/missions/m-1/mira/handoffs/m-1.md", "mira", "m-1"),
+        ("shared/swarm/missions/M 1/mira/SUMMARY.md", None, None),
+        ("shared/swarm/missions/m-1/Mira!/SUMMARY.md", None, "m-1"),
+        ("shared/swarm/other/m-1/mira/SUMMARY.md", None, None),
+        ("shared/handoffs/swarm/mira-2-latest.md", "mira-2", None),
+        ("shared/handoffs/swarm/Mira-latest.md", None, None),
+        ("shared/handoffs/swarm/readme.md", None, None),
+    ],
+)
+def test_a_result_says_whose_it_is_and_of_which_mission(
+    ask: Asking, write: Write, path: str, worker: str | None, mission: str | None
+) -> None:
+    write(path, "zebra\n")
+    (hit,) = ask("zebra")
+    assert (hit.workerId, hit.missionId) == (worker, mission)
 
 
 def test_nothing_is_made_below_the_roots(ask: Asking, roots: Roots) -> None:
@@ -176,6 +213,7 @@ def test_a_profile_and_episodes_are_hidden_from_others(ask: Asking, write: Write
     for worker, root in (("sol", SOL), ("mira", MIRA)):
         write(f"{root}/MEMORY.md", f"zebra {worker}\n")
         write(f"{root}/episodes/2026-05-01.md", f"zebra {worker}\n")
+        write(f"{root}/notes/deep/{worker}s.md", f"zebra {worker}\n")
         write(f"{root}/handoffs/m-{worker}.md", f"zebra {worker}\n")
         write(f"{root}/missions/m-{worker}/SUMMARY.md", f"zebra {worker}\n")
     write("shared/swarm/notes.md", "zebra\n")
@@ -183,7 +221,7 @@ def test_a_profile_and_episodes_are_hidden_from_others(ask: Asking, write: Write
     def found(**given: Any) -> set[str]:
         return {f"{hit.workerId}/{Path(hit.path).name}" for hit in ask("zebra", limit=50, **given)}
 
-    sols_own = {"sol/MEMORY.md", "sol/2026-05-01.md"}
+    sols_own = {"sol/MEMORY.md", "sol/2026-05-01.md", "sol/sols.md"}
     sols = {"sol/m-sol.md", "sol/SUMMARY.md"}
     miras = {"mira/m-mira.md", "mira/SUMMARY.md"}
     shared = {"None/notes.md"}
@@ -193,7 +231,7 @@ def test_a_profile_and_episodes_are_hidden_from_others(ask: Asking, write: Write
     assert found(workers=[], private=[], shared=True) == shared
     assert found(workers=[], private=[], shared=False) == set()
     assert found(workers=["nobody"], private=["nobody"], shared=False) == set()
-    assert len(found()) == 9
+    assert len(found()) == 11
 
 
 def test_a_scope_does_not_depend_on_how_many_workers_there_are(ask: Asking, write: Write) -> None:
@@ -214,6 +252,71 @@ def test_it_says_how_many_files_were_covered(ask: Asking, write: Write) -> None:
     searched = ask.searching.search("zebra", workers=None, private=[], shared=True, limit=10)
     assert (searched.results, searched.scanned) == ((), 2)
     assert ask.searching.search("???", workers=None, private=None, shared=True, limit=10).scanned == 3
+
+
+def test_a_result_says_when_its_file_was_written(ask: Asking, write: Write) -> None:
+    file = write(f"{SOL}/it.md", "zebra\n")
+    os.utime(file, ns=(0, NOW_S * 1_000_000_000 + 123_999_999))
+    assert ask("zebra")[0].updatedAt == "2026-05-28T20:26:40.123Z"
+
+
+@pytest.mark.parametrize("age_s", [NOW_S + 1_880_000_000, -12_000_000_000], ids=["1910", "2406"])
+def test_a_time_far_away_is_a_time(ask: Asking, write: Write, age_s: int) -> None:
+    """One of 2262 and later does not fit into 64 bits of nanoseconds."""
+    file = write(f"{SOL}/it.md", "zebra\n", age_s=age_s)
+    write(f"{SOL}/other.md", "okapi\n")
+    (hit,) = ask("zebra")
+    assert hit.updatedAt == datetime.fromtimestamp(file.stat().st_mtime, UTC).strftime("%Y-%m-%dT%H:%M:%S.000Z")
+    assert ask.names("okapi") == ["other.md"]
+
+
+def test_a_result_says_what_share_of_the_words_its_file_holds(ask: Asking, write: Write) -> None:
+    write(f"{SOL}/phrase.md", "zebra okapi quagga tapir\n")
+    write(f"{SOL}/all.md", "okapis\ntapirs\nthe zebra and a quagga\n")
+    write(f"{SOL}/three.md", "tapir\n" + "filler line\n" * 20_000 + "okapi zebra\n")
+    write(f"{SOL}/one.md", "one zebra\n")
+    found = ask("The zebra, okapi, quagga and tapir?")
+    assert {Path(hit.path).stem: hit.matched for hit in found} == {"phrase": 1, "all": 1, "three": 0.75, "one": 0.25}
+
+
+# --- from when to when ---
+
+
+def test_only_files_of_a_window_are_searched(ask: Asking, write: Write) -> None:
+    for age_s in (100, 200, 300, 400):
+        write(f"{SOL}/age-{age_s}.md", "zebra\n", age_s=age_s)
+
+    def ages(**given: float) -> list[str]:
+        return [name.removeprefix("age-").removesuffix(".md") for name in ask.names("zebra", **given)]
+
+    assert ages(since_s=NOW_S - 200) == ["100", "200"]
+    assert ages(until_s=NOW_S - 300) == ["300", "400"]
+    assert ages(since_s=NOW_S - 300, until_s=NOW_S - 200) == ["200", "300"]
+    assert ages(since_s=NOW_S - 299.999, until_s=NOW_S - 200.001) == []
+    assert ages(since_s=NOW_S - 200, until_s=NOW_S - 300) == []
+    assert ages(since_s=float("-inf"), until_s=float("inf")) == ["100", "200", "300", "400"]
+    assert ages(since_s=float("nan")) == []
+
+
+def test_a_window_s_ends_are_met_to_the_millisecond(ask: Asking, write: Write) -> None:
+    """A time as a result shows it leads back to its file."""
+    file = write(f"{SOL}/it.md", "zebra\n")
+    os.utime(file, ns=(0, NOW_S * 1_000_000_000 + 123_999_999))
+    shown_s = NOW_S + 0.123
+    assert ask.names("zebra", since_s=shown_s, until_s=shown_s) == ["it.md"]
+    assert ask.names("zebra", since_s=shown_s + 0.001) == []
+    assert ask.names("zebra", until_s=shown_s - 0.001) == []
+
+
+def test_a_narrow_window_behind_many_better_files_finds(ask: Asking, write: Write) -> None:
+    for number in range(300):
+        write(f"{SOL}/new-{number}.md", "gateway relay port\n")
+    write(f"{SOL}/old.md", "a relay\n", age_s=90_000)
+    asked: dict[str, Any] = {"workers": None, "private": None, "shared": True, "limit": 3, "until_s": NOW_S - 80_000}
+    searched = ask.searching.search("gateway relay port", **asked)
+    assert [Path(hit.path).name for hit in searched.results] == ["old.md"]
+    assert searched.scanned == 1
+    assert ask.searching.search("???", **asked).scanned == 1
 
 
 # --- ranking ---
@@ -247,6 +350,14 @@ def test_scores_fall_strictly_though_files_are_of_one_instant(ask: Asking, write
     scores = [hit.score for hit in ask("zebra", limit=20)]
     assert len(set(scores)) == 20
     assert scores == sorted(scores, reverse=True)
+
+
+def test_a_query_longer_than_a_phrase_is_found_by_its_words(ask: Asking, write: Write) -> None:
+    words = "zebra " * PHRASE_WORDS_MAX
+    write(f"{SOL}/long.md", words + "okapi\n")
+    (within,) = ask(words.strip())
+    (beyond,) = ask(words + "okapi")
+    assert within.score > 2 > beyond.score
 
 
 def test_a_phrase_that_only_looks_alike_is_none(ask: Asking, write: Write) -> None:
@@ -727,6 +838,72 @@ def test_a_file_with_all_of_many_common_words_is_found_first(
         write(f"{SOL}/episodes/{number}.md", " ".join(some), age_s=number)
     write(f"{SOL}/episodes/whole.md", " ".join(reversed(words)), age_s=1_000)
     assert ask.names(" ".join(words))[0] == "whole.md"
+
+
+# --- an answer that could not wait ---
+
+
+def behind(ask: Asking, **given: Any) -> tuple[bool, int]:
+    """Whether an answer is behind, and how many files it covers."""
+    searched = ask.searching.search("gauge", workers=None, private=None, shared=True, limit=1, **given)
+    return searched.behind, searched.scanned
+
+
+def test_an_answer_of_all_files_is_not_behind(ask: Asking, write: Write) -> None:
+    write(f"{SOL}/it.md", "gauge")
+    assert behind(ask) == (False, 1)
+    assert behind(ask, fresh=True) == (False, 1)
+
+
+def test_an_answer_before_all_files_are_read_is_behind(
+    ask: Asking, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until a later one has read the rest: also where nothing else calls for a look at the files."""
+    assert behind(ask) == (False, 0)
+    for number in range(200):
+        write(f"{SOL}/episodes/{number}.md", "gauge")
+    monkeypatch.setattr("storage.swarm.search.searching.WAIT_S", 0.0)
+    assert behind(ask, fresh=True) == (True, 1)
+    assert behind(ask)[0]
+    monkeypatch.undo()
+    assert behind(ask) == (False, 200)
+
+
+def test_an_answer_before_touched_files_are_read_is_behind(
+    ask: Asking, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert behind(ask) == (False, 0)
+    for number in range(100):
+        write(f"{SOL}/episodes/{number}.md", "gauge")
+        ask.searching.touch(layout.episodes("sol"), f"{number}.md")
+    monkeypatch.setattr("storage.swarm.search.searching.WAIT_S", 0.0)
+    assert behind(ask) == (True, 1)
+    monkeypatch.undo()
+    assert behind(ask) == (False, 100)
+
+
+def test_an_answer_is_behind_while_another_thread_reads(
+    ask: Asking, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert behind(ask) == (False, 0)
+    reads, go_on = threading.Event(), threading.Event()
+
+    def slow_read(*given: Any) -> Any:
+        reads.set()
+        assert go_on.wait(30)
+        return read(*given)
+
+    write(f"{SOL}/it.md", "gauge")
+    monkeypatch.setattr("storage.swarm.search.searching.read", slow_read)
+    thread = threading.Thread(target=ask.searching.refresh)
+    thread.start()
+    assert reads.wait(30)
+    assert behind(ask) == (True, 0)
+    monkeypatch.setattr("storage.swarm.search.searching.WAIT_S", 0.01)
+    assert behind(ask, fresh=True) == (True, 0)
+    go_on.set()
+    thread.join(30)
+    assert behind(ask) == (False, 1)
 
 
 def test_a_look_at_the_files_ends_soon_when_the_service_ends(ask: Asking, write: Write) -> None:
