@@ -16,6 +16,7 @@ from storage.records import (
     Memory,
     Purged,
     Recalled,
+    RecallTier,
     Remembered,
     Scope,
     ShortEntries,
@@ -79,7 +80,7 @@ def not_blank(text: str) -> str:
     return text
 
 
-def _as_list(value: object) -> object:
+def as_list(value: object) -> object:
     """Models send lists as "a,b" or '["a"]', and nothing as "null"."""
     if isinstance(value, str):
         try:
@@ -107,8 +108,8 @@ Session = Annotated[str, Field(min_length=1, max_length=limits.SESSION_CHARS_MAX
 Text = Annotated[str, Field(min_length=1, max_length=limits.TEXT_CHARS_MAX), AfterValidator(without_nul)]
 Details = Annotated[str, Field(min_length=1, max_length=limits.DETAILS_CHARS_MAX), AfterValidator(without_nul)]
 Tag = Annotated[str, Field(min_length=1, max_length=limits.TAG_CHARS_MAX), AfterValidator(without_nul)]
-Tags = Annotated[tuple[Tag, ...], Field(max_length=limits.TAGS_MAX), BeforeValidator(_as_list)]
-Tiers = Annotated[tuple[Tier, ...], Field(min_length=1, max_length=4), BeforeValidator(_as_list)]
+Tags = Annotated[tuple[Tag, ...], Field(max_length=limits.TAGS_MAX), BeforeValidator(as_list)]
+Tiers = Annotated[tuple[RecallTier, ...], Field(min_length=1, max_length=5), BeforeValidator(as_list)]
 RequestId = Annotated[str, Field(min_length=1, max_length=limits.REQUEST_ID_CHARS_MAX), AfterValidator(without_nul)]
 When = Annotated[str, Field(max_length=64)]
 
@@ -126,7 +127,7 @@ class Recall(ReadMessage[Recalled]):
     scope: Scope = "shared"
     """`shared`: every agent's memories; `own`: yours only."""
     tiers: Tiers = ("long", "episodic")
-    """Where to look; `durable` is your own persona only."""
+    """Where to look; `durable` is your own persona only, `swarm` the workers' files."""
     topic: Topic | None = None
     """Only this topic or event type."""
     tags: Tags = ()

@@ -1,22 +1,28 @@
 """Readers: they compete for one mailbox, each with read-only connections of its own."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import structlog
 import trio
 
+from actors.briefing import brief_unit, deeds_of, facts_of
 from actors.errors import Internal
+from actors.life_messages import Brief
+from actors.life_units import file_read_unit
 from actors.mailbox import Envelope, Mailbox
 from actors.messages import CatchUp, FileReadMessage, IsRegistered, Message, Recall, Refresh, RemakeIndex
 from actors.stats import Stats
-from actors.swarm_units import file_read_unit
 from actors.units import question_of, read_unit
 from storage import limits
-from storage.errors import Rejection, StorageUnavailable, UnknownAgent
+from storage.briefing import Briefing
+from storage.errors import FileFailed, NoFileOfOurs, Rejection, StorageUnavailable, UnknownAgent
 from storage.reading import Found, ReadingStore
+from storage.recalling import Question
 from storage.records import Recalled, with_reason
 from storage.search.failures import IndexFailure
+from storage.swarm.recalled import with_files
 from storage.swarm.swarm import Swarm
 
 log = structlog.get_logger()
@@ -70,8 +76,10 @@ class Reader:
         """Reply exactly once. A unit that raises something unexpected is a bug of ours, never a reason to stop."""
         message = envelope.message
         try:
-            if isinstance(message, Recall):
-                envelope.reply(await self._recall(store, message, envelope.deadline))
+            if isinstance(message, Brief):
+                envelope.reply(await self._brief(store, message, envelope.deadline))
+            elif isinstance(message, Recall):
+                envelope.reply(await self._recall_all(store, message, envelope.deadline))
             else:
                 envelope.reply(await self._cut(store, envelope.deadline, lambda: self._read(store, message)))
         except Rejection as refusal:
@@ -86,10 +94,10 @@ class Reader:
         self._admit(store, message)
         return read_unit(message, store)
 
-    def _admit(self, store: ReadingStore, message: Any) -> None:
+    def _admit(self, store: ReadingStore, asked: Any) -> None:
         """Count a read by an agent that the registry does not hold, or refuse it where the setting says so."""
-        agent = getattr(message, "agent", None)
-        if agent is None or isinstance(message, IsRegistered) or store.is_registered(agent):
+        agent = getattr(asked, "agent", None)
+        if agent is None or isinstance(asked, IsRegistered) or store.is_registered(agent):
             return
         if self._refuse_unregistered:
             raise UnknownAgent(f"The agent {agent[:80]!r} is not in agent_registry, and its reads are refused here.")
@@ -98,28 +106,62 @@ class Reader:
     def _count_unregistered(self) -> None:
         self._stats.unregistered_reads += 1
 
-    async def _recall(self, store: ReadingStore, message: Recall, deadline: float) -> Recalled:
+    async def _brief(self, store: ReadingStore, message: Brief, deadline: float) -> Briefing:
+        """The recalls of a briefing, then the rest of it."""
+        facts = deeds = None
+        if message.q is not None:
+            facts = await self._recall(store, facts_of(message.agent, message.q), deadline)
+            deeds = await self._recall(store, deeds_of(message.agent, message.q), deadline)
+
+        def unit() -> Briefing:
+            if facts is None:
+                self._admit(store, message)
+            return brief_unit(message, store, self._swarm, facts, deeds)
+
+        return await self._cut(store, deadline, unit)
+
+    async def _recall_all(self, store: ReadingStore, message: Recall, deadline: float) -> Recalled:
+        """Answer a recall from the tables, from the swarm's files, or from both."""
+        question = question_of(message)
+        if "swarm" not in message.tiers:
+            return await self._recall(store, question, deadline)
+        if not question.tiers:
+            return await self._cut(store, deadline, lambda: self._recall_files(store, question))
+        # Explained: what a row and a line have in common is the share of the question that each answers.
+        explained = replace(question, explain=True)
+        rows = await self._recall(store, explained, deadline)
+        try:
+            files: Recalled | Rejection = await self._cut(store, deadline, lambda: self._recall_files(store, explained))
+        except (FileFailed, NoFileOfOurs) as failure:
+            log.warning("files_not_recalled", reason=failure.detail)
+            files = failure
+        return with_files(rows, files, question)
+
+    def _recall_files(self, store: ReadingStore, question: Question) -> Recalled:
+        self._admit(store, question)
+        return self._swarm.recall(question, store.now_s(), registered=store.is_registered(question.agent))
+
+    async def _recall(self, store: ReadingStore, question: Question, deadline: float) -> Recalled:
         """Answer a recall. A damaged index is made anew; where it still cannot be read, that is the answer."""
         try:
-            return await self._recall_once(store, message, deadline)
+            return await self._recall_once(store, question, deadline)
         except IndexFailure:
             await self._caught_up(RemakeIndex(broken=store.index_identity))
         try:
-            return await self._recall_once(store, message, deadline)
+            return await self._recall_once(store, question, deadline)
         except IndexFailure as failure:
             log.warning("index_failed", reason=str(failure))
             raise StorageUnavailable("The search index cannot be read; it is being made anew.") from failure
 
-    async def _recall_once(self, store: ReadingStore, message: Recall, deadline: float) -> Recalled:
+    async def _recall_once(self, store: ReadingStore, question: Question, deadline: float) -> Recalled:
         """Answer from the index as it is, after waiting once, briefly, for rows that others have inserted."""
-        question = question_of(message)
 
         def attempt(may_wait: bool) -> Found | None:
             lag = store.index_lag()
             return None if lag and may_wait else store.recall(question, lag)
 
         def first() -> Found | None:
-            self._admit(store, message)
+            self._admit(store, question)
             return attempt(not self._waited)
 
         found = await self._cut(store, deadline, first)

@@ -13,7 +13,6 @@ from storage.swarm.layout import Kind
 from storage.swarm.memory import NewEvent
 from storage.swarm.pages import Persona
 from storage.swarm.records import SwarmFiles, SwarmResults, SwarmWritten
-from storage.swarm.renames import hash_of
 from storage.swarm.swarm import Swarm
 
 RequireRegistered = Callable[[str], None]
@@ -29,8 +28,8 @@ _AGENTS_SPELL: Final = {
 
 
 @singledispatch
-def file_unit(message: object, swarm: Swarm, require_registered: RequireRegistered) -> SwarmWritten:
-    """Run a write on the swarm's files, in the writer's thread."""
+def file_unit(message: object, swarm: Swarm, require_registered: RequireRegistered) -> Any:
+    """Run a write on the swarm's files, in the writer's thread. Ask it by actors/life_units.py, where it is whole."""
     raise NotImplementedError(type(message).__name__)
 
 
@@ -38,13 +37,13 @@ def file_unit(message: object, swarm: Swarm, require_registered: RequireRegister
 def _(message: SwarmWrite, swarm: Swarm, require_registered: RequireRegistered) -> SwarmWritten:
     require_registered(message.agent)
     swarm.access.require_writer(message.agent, message.kind)
-    with _spelled_for_agents():
+    with spelled_for_agents():
         return _write(
             swarm,
             kind=message.kind,
             worker=None if message.kind == "shared" else swarm.access.worker_of(message.agent),
             mission=message.mission,
-            event=_event_of(message.event_type, message.assignment, message.summary, message.content, message.event),
+            event=event_of(message.event_type, message.assignment, message.summary, message.content, message.event),
             file=message.file,
             base_hash=message.base_hash,
             request_id=message.request_id,
@@ -61,14 +60,14 @@ def _(message: PageWrite, swarm: Swarm, _: RequireRegistered) -> SwarmWritten:
             event=message.event,
         )
         who = Persona(name=message.name, role=message.role, specialty=message.specialty, model=message.model)
-        return swarm.memory.scaffold(_given("workerId", message.workerId), who)
+        return swarm.memory.scaffold(given("workerId", message.workerId), who)
     detail = _titled(message.event, message.title)
     return _write(
         swarm,
-        kind=_given("kind", message.kind),
+        kind=given("kind", message.kind),
         worker=message.workerId,
         mission=message.missionId,
-        event=_event_of(message.eventType, message.assignmentId, message.summary, message.content, detail),
+        event=event_of(message.eventType, message.assignmentId, message.summary, message.content, detail),
         file=message.file,
         base_hash=message.baseHash,
         request_id=message.requestId,
@@ -79,37 +78,20 @@ def _(message: PageWrite, swarm: Swarm, _: RequireRegistered) -> SwarmWritten:
 @file_unit.register
 def _(message: PageHook, swarm: Swarm, _: RequireRegistered) -> SwarmWritten:
     detail = _titled(message.event, message.title)
-    event = _event_of(message.hook, message.assignmentId, message.summary, message.content, detail)
+    event = event_of(message.hook, message.assignmentId, message.summary, message.content, detail)
     if message.hook != "handoff-written":
         return _record(swarm, message.workerId, message.missionId, event, message.requestId)
     event = replace(event, worker=message.workerId, mission=message.missionId, request_id=message.requestId)
-    return _recorded_handoff(swarm, event, mirror=message.mirrorShared)
+    return _told_handoff(swarm, event, mirror=message.mirrorShared)
 
 
-def _recorded_handoff(swarm: Swarm, asked: NewEvent, *, mirror: bool) -> SwarmWritten:
-    """Write a handoff and the event that tells of it, by which a retry is known: it writes nothing."""
-    mission, content = _given("missionId", asked.mission), _content(asked)
-    told = {**asked.detail, "handoffHash": hash_of(content.encode("utf-8", "replace"))}
-    event = replace(
-        asked, type="handoff-written", summary=asked.summary or "Handoff written.", content=None, detail=told
-    )
-    before = swarm.memory.replayed(event)
-    if before is not None and not swarm.memory.owes_handoff(asked.worker, mission, before.at or ""):
-        return replace(before, kind="handoff")
-    # The event first: after a crash in between, its retry is known by it, and the handoff made up for.
-    written = before or swarm.memory.write_event(event)
-    handoff = swarm.memory.write_handoff(asked.worker, mission, content, mirror=mirror)
-    return replace(
-        written,
-        kind="handoff",
-        localPath=handoff.localPath,
-        sharedPath=handoff.sharedPath,
-        hash=handoff.hash,
-        degradedReasons=tuple(dict.fromkeys((*handoff.degradedReasons, *written.degradedReasons))),
-    )
+def _told_handoff(swarm: Swarm, asked: NewEvent, *, mirror: bool) -> SwarmWritten:
+    """Write a handoff and the event that tells of it."""
+    given("missionId", asked.mission)
+    return swarm.memory.write_told_handoff(asked, _content(asked), mirror=mirror)
 
 
-def _event_of(
+def event_of(
     kind: Any, assignment: str | None, summary: str | None, content: str | None, detail: Mapping[str, Any] | None
 ) -> NewEvent:
     """An event whose worker and mission are filled in later."""
@@ -150,27 +132,27 @@ def _write(
     )
     if kind == "handoff":
         _require_absent("a handoff is named by its mission and always replaced", file=file, baseHash=base_hash)
-        worker = _given("workerId", worker)
+        worker = given("workerId", worker)
         if request_id is not None:
             asked = replace(event, worker=worker, mission=mission, request_id=request_id)
-            return _recorded_handoff(swarm, asked, mirror=mirror)
-        return swarm.memory.write_handoff(worker, _given("missionId", mission), _content(event), mirror=mirror)
+            return _told_handoff(swarm, asked, mirror=mirror)
+        return swarm.memory.write_handoff(worker, given("missionId", mission), _content(event), mirror=mirror)
     if base_hash is None:
         _require_absent("an append to a page keeps none; send baseHash, which makes a retry safe", requestId=request_id)
     return swarm.memory.write_page(kind, worker, file, _content(event), base_hash=base_hash)
 
 
 def _write_event(swarm: Swarm, kind: Kind, worker: str | None, event: NewEvent) -> SwarmWritten:
-    event = replace(event, worker=_given("workerId", worker))
+    event = replace(event, worker=given("workerId", worker))
     if kind == "mission":
-        _given("missionId", event.mission)
+        given("missionId", event.mission)
     elif event.summary is None and event.content is None:
         raise InvalidRequest("content: is missing or empty; an episode needs it, or a summary.")
     return replace(swarm.memory.write_event(event), kind=kind)
 
 
 def _content(event: NewEvent) -> str:
-    content: str = _given("content", event.content)
+    content: str = given("content", event.content)
     return content
 
 
@@ -190,7 +172,7 @@ def _require_absent(why: str, **fields: object) -> None:
 
 
 @contextmanager
-def _spelled_for_agents() -> Iterator[None]:
+def spelled_for_agents() -> Iterator[None]:
     """Name the field of a refusal as agents spell it; the page and the layout spell it otherwise."""
     try:
         yield
@@ -201,7 +183,7 @@ def _spelled_for_agents() -> Iterator[None]:
         raise
 
 
-def _given(field: str, value: Any) -> Any:
+def given(field: str, value: Any) -> Any:
     """A value that must be there.
 
     Raises:
@@ -218,14 +200,14 @@ def _titled(detail: Mapping[str, Any] | None, title: str | None) -> Mapping[str,
 
 @singledispatch
 def file_read_unit(message: object, swarm: Swarm, require_registered: RequireRegistered) -> Any:
-    """Answer a read of the swarm's files, in a reader's thread."""
+    """Answer a read of the swarm's files, in a reader's thread. Ask it by actors/life_units.py, where it is whole."""
     raise NotImplementedError(type(message).__name__)
 
 
 @file_read_unit.register
 def _(message: SwarmRead, swarm: Swarm, require_registered: RequireRegistered) -> SwarmFiles:
     require_registered(message.agent)
-    with _spelled_for_agents():
+    with spelled_for_agents():
         worker = swarm.access.worker_to_read(message.agent, message.kind, message.worker)
         return _files(swarm, message.kind, worker, message.mission, message.date)
 
@@ -262,7 +244,7 @@ def _files(swarm: Swarm, kind: Kind, worker: str | None, mission: str | None, da
 
 @file_read_unit.register
 def _(message: PageSearch, swarm: Swarm, _: RequireRegistered) -> SwarmResults:
-    query = _given("query", message.query or message.q)
+    query = given("query", message.query or message.q)
     if message.query is not None and message.q is not None and message.query != message.q:
         raise InvalidRequest("q: differs from query; send one of them.")
     workers = None if message.workerId is None else [layout.worker_id(message.workerId)]

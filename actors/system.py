@@ -10,6 +10,7 @@ import trio
 
 from actors.errors import DeadlineExceeded, NotReady, OutcomeUnknown
 from actors.janitor import Janitor
+from actors.life_messages import Brief, SwarmResume
 from actors.mailbox import Envelope, Mailbox
 from actors.messages import (
     FileMessage,
@@ -23,6 +24,7 @@ from actors.messages import (
 from actors.reader import Reader
 from actors.stats import ActorState, Statistics, Stats
 from actors.supervisor import supervise
+from actors.swarm_messages import SwarmRead
 from actors.writer import Writer
 from storage import limits
 from storage.database import check_database_file
@@ -172,7 +174,7 @@ class System:
             return await self._statistics(message)  # type: ignore[return-value]
         if isinstance(message, FileMessage):
             return await self._write_file(message)
-        if isinstance(message, FileReadMessage):
+        if isinstance(message, FileReadMessage | Brief):
             await self._pages_followed(message)
         assert isinstance(message, ReadMessage | FileReadMessage)
         try:
@@ -185,9 +187,11 @@ class System:
             raise NotReady("The writer is starting again after a failure.")
         return await self._writes.ask(message, within_s=limits.WRITE_BUDGET_S)
 
-    async def _pages_followed(self, message: FileReadMessage[Any]) -> None:
+    async def _pages_followed(self, message: Message[Any]) -> None:
         """Wait until a worker's pages show what was just written; they are made by themselves within 200 ms."""
         worker = getattr(message, "workerId", None) or getattr(message, "worker", None)
+        if worker is None and isinstance(message, SwarmRead | SwarmResume | Brief):
+            worker = self._swarm.access.worker_or_none(message.agent)
         if worker is not None:
             with trio.move_on_after(_PAGES_WITHIN_S):
                 while self._swarm.memory.is_behind(worker.lower()):  # noqa: ASYNC110 (its thread sets no event)

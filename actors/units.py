@@ -188,5 +188,5 @@ def _(message: IsRegistered, store: ReadingStore) -> bool:
 
 
 def question_of(message: Recall) -> Question:
-    """What a recall asks of a reader's store."""
-    return Question(**asdict(message))
+    """What a recall asks of a reader's store; of the swarm's files it asks the same."""
+    return Question(**asdict(message) | {"tiers": tuple(tier for tier in message.tiers if tier != "swarm")})

@@ -3,6 +3,7 @@
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from typing import Any, TypeVar
@@ -11,15 +12,16 @@ import structlog
 import trio
 
 from actors.errors import DeadlineExceeded, Internal, OutcomeUnknown
+from actors.life_units import file_unit
 from actors.mailbox import Envelope, Mailbox, State
 from actors.messages import FileMessage, RemakeIndex, WriteMessage
 from actors.swarm_messages import FollowPages
-from actors.swarm_units import file_unit
 from actors.units import upkeep_unit, write_of
 from storage import limits
 from storage.batch import Outcome
 from storage.errors import Rejection, StorageBusy
 from storage.swarm.swarm import Swarm
+from storage.swarm.telling import Telling
 from storage.writing import WritingStore
 
 R = TypeVar("R")
@@ -28,6 +30,9 @@ log = structlog.get_logger()
 
 _JITTER_S = (0.05, 0.25)
 _PROGRESS_PERIOD_S = 3.0
+_TELL_WAIT_S = 0.2
+"""How long an event's answer waits for a foreign lock: the event itself is on disk already."""
+_TELL_AGAIN_S = 1.0
 
 
 class Writer:
@@ -49,6 +54,7 @@ class Writer:
         """True while another process holds the database's write lock."""
         self._index_error: Exception | None = None
         self._next_progress = 0.0
+        self._tell_from_s = 0.0
         self._worked_since: float | None = None
         """When the unit or the wait for a lock that runs now began; None between them."""
 
@@ -56,6 +62,8 @@ class Writer:
         """Open the store and handle messages until the mailbox is closed and drained."""
         store = await trio.to_thread.run_sync(self._open_store)
         self.store = store
+        if self._swarm.telling is not None:
+            self._swarm.telling.known_from_s = store.requests_known_from_s
         log.info("store_opened", **{name: getattr(store.report, name) for name in store.report.__slots__})
         await self._reconcile()
         opened()
@@ -199,9 +207,42 @@ class Writer:
             log.exception("unit_failed", message=type(message).__name__)
             envelope.refuse(Internal())
         else:
-            envelope.replayed = reply.replayed
-            envelope.reply(reply)
+            envelope.replayed = getattr(reply, "replayed", False)
+            envelope.reply(await self._told(reply))
         return None
+
+    async def _told(self, reply: Any) -> Any:
+        """The answer to a write of files, once its event is an episode, or saying that it is none yet."""
+        await self._tell()
+        telling = self._swarm.telling
+        at = getattr(reply, "at", None)
+        if telling is None or at is None or not telling.owes(reply.workerId, at):
+            return reply
+        try:
+            await self._in_thread(telling.keep)
+        except Rejection as refusal:
+            log.warning(
+                "episode_not_kept", code=refusal.code, hint="It is told while this process lives, or by a retry."
+            )
+        return replace(reply, degradedReasons=(*reply.degradedReasons, "episode_owed"))
+
+    async def _tell(self) -> None:
+        """Write some of the episodes that events owe; after a failure not again for a while."""
+        telling = self._swarm.telling
+        if telling is None or not telling or trio.current_time() < self._tell_from_s:
+            return
+        try:
+            for error in await self._in_thread(partial(self._pay, telling)):
+                log.warning("event_untold", reason=str(error), hint="It is in its log, and no episode.")
+        except Rejection as refusal:
+            log.info("episodes_owed", code=refusal.code)
+            self._tell_from_s = trio.current_time() + _TELL_AGAIN_S
+
+    def _pay(self, telling: Telling) -> list[Exception]:
+        """One batch of episodes; what hindered those that are given up."""
+        assert self.store is not None
+        writes = telling.writes(limits.BATCH_MESSAGES_MAX)
+        return telling.settle(self.store.apply(writes, wait_s=_TELL_WAIT_S)) if writes else []
 
     async def _upkeep(self, envelope: Envelope[Any]) -> None:
         assert self.store is not None
@@ -214,7 +255,9 @@ class Writer:
             log.exception("upkeep_failed", message=type(message).__name__)
             envelope.refuse(Internal())
         else:
-            if not isinstance(message, FollowPages):
+            if isinstance(message, FollowPages):
+                await self._tell()
+            else:
                 self._log_index(self.store, remade=isinstance(message, RemakeIndex), behind=reply is False)
             envelope.reply(reply)
 

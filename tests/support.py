@@ -116,7 +116,7 @@ class Service:
     # --- three ways to call ---
 
     def rest(
-        self, method: str, path: str, body: Any = None, *, headers: dict[str, str] | None = None, **query: Any
+        self, method: str, path: str, /, body: Any = None, *, headers: dict[str, str] | None = None, **query: Any
     ) -> tuple[int, dict[str, Any]]:
         """(status, body) of one REST call."""
         response = self.http.request(method, self.url + path, params=query or None, json=body, headers=headers)

@@ -19,6 +19,7 @@ THIRD_PARTY = {
     "storage": {"apsw", "numpy", "Stemmer", "yaml"},
     "actors": {"outcome", "pydantic", "structlog", "trio"},
     "transport": {
+        "anthropic",  # of transport/claude_memory.py, which agents import, and the service does not
         "click",
         "hypercorn",
         "mcp",

@@ -31,7 +31,7 @@ def main() -> None:
 def swarm() -> None:
     """The swarm's files: missions, handoffs, episodes, profiles.
 
-    read, write and search are for agents; files, record, find and hook are the operator's.
+    read, write, search, resume, notes and edit-notes are for agents; the others are the operator's.
     """
 
 
@@ -67,7 +67,7 @@ def _add_operation(operation: Operation) -> None:
     group, name_in_group = _place(operation.name)
     command = click.command(name_in_group, help=operation.summary)(run)
     for name in operation.positional:
-        command = click.argument(name)(command)
+        command = click.argument(name, cls=_Spelled)(command)
     for name, field in properties.items():
         if name in operation.positional:
             continue
@@ -91,10 +91,18 @@ def _add_operation(operation: Operation) -> None:
     group.add_command(command)
 
 
+class _Spelled(click.Argument):
+    """An argument that keeps the capitals of its field's name."""
+
+    def __init__(self, names: list[str], **more: Any) -> None:
+        super().__init__(names, **more)
+        (self.name,) = names
+
+
 def _place(name: str) -> tuple[click.Group, str]:
     """The group and the name of an operation's command: `swarm_read` is `swarm read`."""
     first, _, rest = name.partition("_")
-    return (swarm, rest) if first == swarm.name else (main, _kebab(name))
+    return (swarm, _kebab(rest)) if first == swarm.name else (main, _kebab(name))
 
 
 def _kebab(name: str) -> str:

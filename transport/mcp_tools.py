@@ -71,9 +71,21 @@ def _tool(operation: Operation) -> Tool:
     return Tool(
         name=operation.name,
         description=operation.summary,
-        input_schema=operation.input_schema,
+        input_schema=_brief(operation.input_schema),
         annotations=_annotations(operation),
     )
+
+
+def _brief(schema: dict[str, Any]) -> dict[str, Any]:
+    """A schema without the lengths of texts: a tool list is paid for in every prompt, and a refusal names the bound."""
+    without = {name: part for name, part in schema.items() if name not in ("minLength", "maxLength")}
+    return {name: _brief_part(part) for name, part in without.items()}
+
+
+def _brief_part(part: Any) -> Any:
+    if isinstance(part, list):
+        return [_brief_part(one) for one in part]
+    return _brief(part) if isinstance(part, dict) else part
 
 
 def _annotations(operation: Operation) -> ToolAnnotations:
@@ -110,7 +122,8 @@ def text_of(body: dict[str, Any]) -> str:
     shown = lines if asked_whole else _within(lines, room)
     head = {key: value for key, value in body.items() if key != name}
     if rest := named[len(shown) :]:
-        how = "read them by id with get_memory" if "id" in rows[0] else "narrow the question to see them"
+        by_id = all("id" in row and row.get("tier") != "swarm" for row in rows[len(shown) :])
+        how = "read them by id with get_memory" if by_id else "narrow the question to see them"
         head["not_shown"] = f"{len(rest)} more are available; {how}: {', '.join(rest)}"
     listed = "[\n" + ",\n".join(shown) + "\n]" if shown else "[]"
     return f'{compact(head)[:-1]},"{name}":{listed}}}'

@@ -11,7 +11,20 @@ from typing import Any, Literal
 from pydantic import TypeAdapter, ValidationError
 from pydantic.json_schema import GenerateJsonSchema
 
+from actors.life_messages import (
+    Brief,
+    PageArchive,
+    PagePromote,
+    PageRecommend,
+    PageRenew,
+    PageResume,
+    PageVerify,
+    SwarmEditNotes,
+    SwarmNotes,
+    SwarmResume,
+)
 from actors.messages import (
+    FileMessage,
     ForgetShort,
     GetMemory,
     GetShort,
@@ -22,12 +35,15 @@ from actors.messages import (
     RememberEpisodic,
     RememberLong,
     RememberShort,
+    WriteMessage,
 )
 from actors.stats import Statistics
 from actors.swarm_messages import PageHook, PageRead, PageSearch, PageWrite, SwarmRead, SwarmSearchFiles, SwarmWrite
+from storage.briefing import Briefing
 from storage.errors import InvalidRequest, Rejection, TooLarge
 from storage.records import Forgotten, Memory, Purged, Recalled, Remembered, ShortEntries
-from storage.swarm.records import SwarmFiles, SwarmResults, SwarmWritten
+from storage.swarm.life.records import Archived, Promoted, Recommended, Renewed, Resume, Verified
+from storage.swarm.records import NoteAnswer, SwarmFiles, SwarmResults, SwarmWritten
 
 Method = Literal["GET", "POST", "DELETE"]
 _SHOWN_CHARS = 64
@@ -72,7 +88,7 @@ class Operation:
     @property
     def writes(self) -> bool:
         """Whether it changes anything."""
-        return self.methods[-1] != "GET" and self.name != "recall"
+        return issubclass(self.message, WriteMessage | FileMessage)
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -155,6 +171,8 @@ def _bounds(field: dict[str, Any]) -> str | None:
         return None
     (kind,) = kinds
     noun = "a whole number" if kind["type"] == "integer" else "a number"
+    if "minimum" not in kind and "exclusiveMinimum" not in kind:
+        return noun
     least = f"more than {kind['exclusiveMinimum']}" if "exclusiveMinimum" in kind else f"at least {kind['minimum']}"
     most = f" and at most {kind['maximum']}" if "maximum" in kind else ""
     return f"{noun}, {least}{most}"
@@ -166,6 +184,14 @@ OPERATIONS: tuple[Operation, ...] = (
         message=Recall,
         reply=Recalled,
         path="/v1/recall",
+        methods=("GET", "POST"),
+        positional=("q",),
+    ),
+    Operation(
+        name="briefing",
+        message=Brief,
+        reply=Briefing,
+        path="/v1/briefing",
         methods=("GET", "POST"),
         positional=("q",),
     ),
@@ -245,6 +271,31 @@ OPERATIONS: tuple[Operation, ...] = (
         positional=("query",),
     ),
     Operation(
+        name="swarm_resume",
+        message=SwarmResume,
+        reply=Resume,
+        path="/v1/swarm/resume",
+        methods=("GET",),
+    ),
+    Operation(
+        name="swarm_notes",
+        message=SwarmNotes,
+        reply=NoteAnswer,
+        path="/v1/swarm/notes",
+        methods=("GET",),
+        tool=False,
+        positional=("path",),
+    ),
+    Operation(
+        name="swarm_edit_notes",
+        message=SwarmEditNotes,
+        reply=NoteAnswer,
+        path="/v1/swarm/notes",
+        methods=("POST",),
+        tool=False,
+        positional=("command",),
+    ),
+    Operation(
         name="swarm_files",
         message=PageRead,
         reply=SwarmFiles,
@@ -278,6 +329,60 @@ OPERATIONS: tuple[Operation, ...] = (
         methods=("POST",),
         tool=False,
         positional=("hook",),
+    ),
+    Operation(
+        name="swarm_load",
+        message=PageResume,
+        reply=Resume,
+        path="/api/swarm-memory/resume",
+        methods=("GET",),
+        tool=False,
+        positional=("workerId",),
+    ),
+    Operation(
+        name="swarm_renew",
+        message=PageRenew,
+        reply=Renewed,
+        path="/api/swarm-memory/renew",
+        methods=("POST",),
+        tool=False,
+        positional=("workerId", "step"),
+    ),
+    Operation(
+        name="swarm_promote",
+        message=PagePromote,
+        reply=Promoted,
+        path="/api/swarm-memory/promote",
+        methods=("POST",),
+        tool=False,
+        positional=("workerId", "lesson"),
+    ),
+    Operation(
+        name="swarm_archive",
+        message=PageArchive,
+        reply=Archived,
+        path="/api/swarm-memory/archive",
+        methods=("POST",),
+        tool=False,
+        positional=("missionId",),
+    ),
+    Operation(
+        name="swarm_verify",
+        message=PageVerify,
+        reply=Verified,
+        path="/api/swarm-memory/archive",
+        methods=("GET",),
+        tool=False,
+        positional=("missionId",),
+    ),
+    Operation(
+        name="swarm_recommend",
+        message=PageRecommend,
+        reply=Recommended,
+        path="/api/swarm-memory/recommend",
+        methods=("GET",),
+        tool=False,
+        positional=("task",),
     ),
     Operation(name="stats", message=GetStatistics, reply=Statistics, path="/v1/stats", methods=("GET",)),
     Operation(name="purge", message=Purge, reply=Purged, path="/v1/purge", methods=("POST",), tool=False),

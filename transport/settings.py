@@ -78,6 +78,8 @@ class Settings(BaseSettings):
     """Workers that are agents of another name: swarm5=mira,swarm6=atlas."""
     orchestrators: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)] = ()
     """Agents that may write shared swarm memory over MCP: a,b."""
+    swarm_episodes: bool = False
+    """Write each event of a worker that is a registered agent as an episode of that agent, too."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """The least important log lines to print."""
     log_format: Literal["auto", "json", "console"] = "auto"
@@ -134,7 +136,7 @@ def swarm_of(config: Settings, environ: Mapping[str, str]) -> SwarmConfig:
         if worker.lower() in workers or agent in workers.values():
             raise ConfigurationError(f"swarm_workers: {pair!r} names a worker or an agent that has its pair already.")
         workers[worker.lower()] = agent
-    return SwarmConfig(folders, workers, config.orchestrators)
+    return SwarmConfig(folders, workers, config.orchestrators, config.swarm_episodes)
 
 
 def unknown_variables(environ: Mapping[str, str]) -> list[str]:

@@ -14,6 +14,7 @@ from tests.support import Service, eventually, rows, serving
 
 TOOLS = {
     "recall",
+    "briefing",
     "get_memory",
     "remember_short",
     "get_short",
@@ -23,6 +24,7 @@ TOOLS = {
     "swarm_read",
     "swarm_write",
     "swarm_search",
+    "swarm_resume",
     "stats",
 }
 DISCOVERY_WITHIN_S = 1.0

@@ -19,11 +19,13 @@ CALLS: list[tuple[str, dict[str, Any]]] = [
     ("remember_short", {"agent": "mira", "key": "seal", "value": "oberon", "ttl_s": 600}),
     ("get_short", {"agent": "sol", "owner": "mira", "key": "seal"}),
     ("recall", {"agent": "sol", "q": "oberon vault", "k": 5}),
+    ("briefing", {"agent": "sol", "q": "oberon vault"}),
     ("get_memory", {"agent": "sol", "id": "long:1"}),
     ("forget_short", {"agent": "mira", "key": "seal"}),
     ("swarm_write", {"agent": "mira", "kind": "mission", "mission": "vault", "summary": "Sealed the oberon vault."}),
     ("swarm_read", {"agent": "sol", "kind": "mission", "worker": "mira", "mission": "vault"}),
     ("swarm_search", {"agent": "sol", "query": "oberon vault"}),
+    ("swarm_resume", {"agent": "mira", "mission": "vault"}),
     ("stats", {}),
 ]
 """One call of every tool, in an order in which each succeeds on an empty database."""
@@ -47,6 +49,8 @@ def check_answers(answers: list[tuple[bool, str]]) -> None:
     assert by_tool["get_short"]["entries"][0]["value"] == "oberon"
     assert "Sealed the oberon vault." in by_tool["swarm_read"]["files"][0]["content"]
     assert {found["workerId"] for found in by_tool["swarm_search"]["results"]} == {"mira"}
+    assert "[long:1] mira, " in str(by_tool["briefing"]["parts"])
+    assert "Sealed the oberon vault." in str(by_tool["swarm_resume"]["parts"])
     assert by_tool["stats"]["store"]["rows"] == {"short": 0, "long": 1, "episodic": 1}
 
 

@@ -59,6 +59,7 @@ class FakeSwarm:
 
     def __init__(self) -> None:
         self.memory = self
+        self.telling = None
         self.unread: list[str] = []
         self.written_hook: Callable[[str], None] = lambda _content: None
 

@@ -17,6 +17,7 @@ from transport.rejections import RENDERINGS
 
 PLAIN: dict[str, dict[str, Any]] = {
     "recall": {"agent": "sol", "q": "contract"},
+    "briefing": {"agent": "sol", "q": "contract"},
     "get_memory": {"agent": "sol", "id": "long:1"},
     "remember_short": {"agent": "sol", "key": "contract", "value": "v"},
     "get_short": {"agent": "sol", "key": "contract"},
@@ -26,10 +27,19 @@ PLAIN: dict[str, dict[str, Any]] = {
     "swarm_read": {"agent": "sol", "kind": "mission", "mission": "m-1"},
     "swarm_write": {"agent": "sol", "kind": "mission", "mission": "m-1", "summary": "contract"},
     "swarm_search": {"agent": "sol", "query": "contract"},
+    "swarm_resume": {"agent": "sol"},
+    "swarm_notes": {"agent": "sol", "path": "/memories"},
+    "swarm_edit_notes": {"agent": "sol", "command": "create", "path": "/memories/contract.md", "file_text": "kept"},
     "swarm_files": {"kind": "profile", "workerId": "sol"},
     "swarm_record": {"workerId": "sol", "scaffold": True},
     "swarm_find": {"workerId": "sol", "query": "contract"},
     "swarm_hook": {"hook": "dispatch", "workerId": "sol", "missionId": "m-1"},
+    "swarm_load": {"workerId": "sol"},
+    "swarm_renew": {"workerId": "sol", "step": "request", "missionId": "m-1"},
+    "swarm_promote": {"workerId": "sol", "lesson": "A contract is kept.", "missionId": "m-1"},
+    "swarm_archive": {"missionId": "m-2"},
+    "swarm_verify": {"missionId": "m-2"},
+    "swarm_recommend": {"task": "contract"},
     "stats": {},
     "purge": {},
 }
@@ -49,7 +59,7 @@ def flag_of(name: str) -> str:
 def command_of(operation: Operation) -> tuple[click.Command, list[str]]:
     """An operation's command, and how it is typed: those of the swarm's files are a group."""
     if operation.name.startswith("swarm_"):
-        name = operation.name.removeprefix("swarm_")
+        name = flag_of(operation.name.removeprefix("swarm_"))
         group = main.commands["swarm"]
         assert isinstance(group, click.Group)
         return group.commands[name], ["swarm", name]
@@ -84,6 +94,15 @@ def without_titles(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     return {name: without_titles(part) for name, part in schema.items() if name != "title" or not isinstance(part, str)}
+
+
+def without_lengths(schema: Any) -> Any:
+    """A schema without the bounds of texts."""
+    if isinstance(schema, list):
+        return [without_lengths(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {name: without_lengths(part) for name, part in schema.items() if name not in ("minLength", "maxLength")}
 
 
 def without_null(field: dict[str, Any]) -> dict[str, Any]:
@@ -135,10 +154,10 @@ def test_openapi_request_is_the_message(contract: dict[str, Any], operation: Ope
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=by_name)
 def test_tool_input_is_the_message(tools: dict[str, Any], operation: Operation) -> None:
-    """A tool's input schema and description are the message's; what is no tool is not listed."""
+    """A tool's input schema and description are the message's, without lengths; what is no tool is not listed."""
     assert (operation.name in tools) == operation.tool
     if operation.tool:
-        assert tools[operation.name]["inputSchema"] == operation.input_schema
+        assert tools[operation.name]["inputSchema"] == without_lengths(operation.input_schema)
         assert tools[operation.name]["description"] == operation.summary
         assert tools[operation.name]["annotations"]["readOnlyHint"] is not operation.writes
 
@@ -163,12 +182,24 @@ def test_openapi_reply_is_the_records(contract: dict[str, Any], operation: Opera
     assert set(error["code"]["enum"]) == set(RENDERINGS)
 
 
+def make_ready(service: Service, name: str) -> None:
+    """What an operation acts on is there."""
+    match name:
+        case "get_memory":
+            service.long("sol", "contract")
+        case "forget_short":
+            assert service.rest("POST", "/v1/short", PLAIN["remember_short"])[0] == 201
+        case "swarm_archive" | "swarm_verify":
+            complete = {"workerId": "sol", "missionId": "m-2", "requestId": "completed"}
+            assert service.rest("POST", "/api/swarm-memory/hooks/complete", complete)[0] == 200
+            assert service.rest("POST", "/api/swarm-memory/archive", PLAIN["swarm_archive"])[0] == 200
+
+
 @pytest.mark.parametrize("operation", OPERATIONS, ids=by_name)
 def test_every_operation_is_reached_and_answers_its_schema(shared_service: Service, operation: Operation) -> None:
     """Each route answers with its status, each tool with ok; the fields are those that the contract names."""
     arguments = PLAIN[operation.name]
-    if operation.name == "get_memory":
-        shared_service.long("sol", "contract")
+    make_ready(shared_service, operation.name)
     described = set(operation.output_schema["properties"]) | {"ok"}
     for method in operation.methods:
         path = re.sub(r"<(\w+)>", lambda found: str(arguments[found[1]]), operation.path)
@@ -179,8 +210,7 @@ def test_every_operation_is_reached_and_answers_its_schema(shared_service: Servi
         assert status == operation.status, body
         assert set(body) == described
     if operation.tool:
-        if operation.name == "forget_short":
-            assert shared_service.rest("POST", "/v1/short", PLAIN["remember_short"])[0] == 201
+        make_ready(shared_service, operation.name)
         error, body = shared_service.mcp(operation.name, arguments)
         assert (error, body["ok"]) == (False, True)
         assert set(body) <= described

@@ -6,7 +6,7 @@ from storage import limits
 from transport.mcp_tools import TOOLS, text_of
 from transport.operations import compact
 
-READING = {"recall", "get_memory", "get_short", "stats", "swarm_read", "swarm_search"}
+READING = {"recall", "briefing", "get_memory", "get_short", "stats", "swarm_read", "swarm_search", "swarm_resume"}
 
 
 def results(count: int, chars: int) -> list[dict[str, object]]:

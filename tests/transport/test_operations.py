@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from storage.errors import Rejection
+from storage.errors import InvalidRequest, Rejection
 from transport.operations import BY_NAME, OPERATIONS, Operation
 
 
@@ -43,6 +43,13 @@ def test_what_models_send_is_coerced_where_that_is_safe(field: str, given: objec
     assert getattr(parsed("recall", agent="sol", q="x", **{field: given}), field) == meant
 
 
+@pytest.mark.parametrize("value", ["2026-01-01", 0.5, [], {}, True])
+def test_a_number_without_bounds_names_its_field(value: object) -> None:
+    given = {"agent": "sol", "command": "insert", "path": "/memories/a", "insert_line": value}
+    with pytest.raises(InvalidRequest, match=r"^insert_line: must be a"):
+        BY_NAME["swarm_edit_notes"].parse(given)
+
+
 @pytest.mark.parametrize(
     ("field", "given", "rule"),
     [
@@ -53,7 +60,7 @@ def test_what_models_send_is_coerced_where_that_is_safe(field: str, given: objec
         ("k", 1e9, "k: must be a whole number"),
         ("k", "many", "k: must be a whole number"),
         ("scope", "all", "scope: Input should be 'own' or 'shared'."),
-        ("tiers", "secret", "tiers: Input should be 'short', 'long', 'episodic' or 'durable'."),
+        ("tiers", "secret", "tiers: Input should be 'short', 'long', 'episodic', 'durable' or 'swarm'."),
         ("tags", 5, "tags:"),
         ("tags", ["x" * 101], "tags: is longer than 100 characters."),
         ("q", "x" * 32_769, "q: is longer than 32,768 characters."),

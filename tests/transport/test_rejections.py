@@ -3,15 +3,18 @@
 import pytest
 
 import actors.errors
+import actors.life_units
 import storage.errors
 import transport.rejections
 from storage.errors import Rejection
+from storage.swarm.life.renewing import HandoffAwaited
 from transport.rejections import RENDERINGS, body_of
 
 
 def every_rejection() -> list[type[Rejection]]:
     """Every class of refusal in the program."""
     assert actors.errors
+    assert actors.life_units
     assert storage.errors
     assert transport.rejections
 
@@ -31,7 +34,8 @@ def test_a_refusal_says_what_happened_and_what_to_do(cls: type[Rejection]) -> No
     assert error["code"] == cls.code
     assert error["detail"].endswith(".")
     assert error["hint"]
-    assert (RENDERINGS[cls.code].status == 503) == (error.get("retry_after_s") is not None) or cls.code in {
+    may_come_right = RENDERINGS[cls.code].status == 503 or cls is HandoffAwaited
+    assert may_come_right == (error.get("retry_after_s") is not None) or cls.code in {
         "storage_damaged",
         "deadline_exceeded",
     }
