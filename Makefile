@@ -11,7 +11,7 @@ FLEET := .cache/fleet-$(FLEET_ROWS).db
 BIND ?= 127.0.0.1:8437
 DB ?= .cache/fleet-500000.db
 
-.PHONY: serve test test-fast lint types traps bench-start bench-recall bench-fleet bench-latency bench-swarm lock clean
+.PHONY: serve test test-fast lint types traps bench-start bench-recall bench-fleet bench-latency bench-swarm bench-recommend bench-life lock clean
 
 serve: $(VENV)/ready
 	@echo "The demo's memory, on http://$(BIND). Three calls to try, in another shell:"
@@ -52,6 +52,14 @@ bench-latency: $(VENV)/ready $(DB)
 # Search over the swarm's files, beside a plain scan of them, on 10,000 files that it makes: make bench-swarm [ARGS=…]
 bench-swarm: $(VENV)/ready
 	$(BIN)/python -m tests.bench.swarm_search $(ARGS)
+
+# Who fits a task, among 50 workers that it makes: make bench-recommend [ARGS=…]
+bench-recommend: $(VENV)/ready
+	$(BIN)/python -m tests.bench.recommend $(ARGS)
+
+# Resume and briefing of a worker with 5,000 events and 400 days: make bench-life [DB=/path/to/solos.db]
+bench-life: $(VENV)/ready $(DB)
+	$(BIN)/python -m tests.bench.worker_life $(DB) $(ARGS)
 
 $(VENV)/ready: requirements.lock pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || python3 -m venv $(VENV)
