@@ -132,8 +132,8 @@ def _write(
     )
     if kind == "handoff":
         _require_absent("a handoff is named by its mission and always replaced", file=file, baseHash=base_hash)
-        worker = given("workerId", worker)
-        if request_id is not None:
+        worker, mission = given("workerId", worker), given("missionId", mission)
+        if request_id is not None or swarm.renewals.is_open(worker, mission):
             asked = replace(event, worker=worker, mission=mission, request_id=request_id)
             return _told_handoff(swarm, asked, mirror=mirror)
         return swarm.memory.write_handoff(worker, given("missionId", mission), _content(event), mirror=mirror)

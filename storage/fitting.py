@@ -117,15 +117,15 @@ def _fitted(section: _Section, chars: int, *, newest_first: bool) -> list[str]:
         return [*section.head, *section.body]
     room = chars - _length(section.head) - _NOTE_CHARS
     if room <= 0:
-        return section.head if _length(section.head) <= chars else []
+        return []
     kept: list[str] = []
     for line in section.body if newest_first else reversed(section.body):
         if len(line) > room:
-            if not kept:  # of one long line the beginning
+            if not "".join(kept).strip():  # of one long line the beginning
                 kept.append(line[: max(room - len(_CUT) - 1, 0)].rstrip() + _CUT + "\n")
             break
         kept.append(line)
         room -= len(line)
-    left_out = len(section.body) - len(kept)
+    left_out = sum(1 for line in section.body if line.strip()) - sum(1 for line in kept if line.strip())
     note = [_LEFT_OUT.format(left_out) + "\n"] if left_out else []
     return [*section.head, *kept, *note] if newest_first else [*section.head, *note, *kept[::-1]]

@@ -14,6 +14,7 @@ from storage.errors import ConfigurationError
 from storage.inspection import inspect_database, lock_holder
 from storage.paths import Paths
 from storage.swarm.layout import Roots
+from storage.swarm.roster import Roster
 from transport import settings
 from transport.acceptance.calls import Endpoint
 from transport.acceptance.results import Failed
@@ -123,6 +124,9 @@ def _workspace(workspace: Path | None) -> Finding:
         return Finding("ok", "swarm", "swarm_workspace: none is named; roles come with each scaffold")
     roster = workspace / "swarm.yaml"
     if roster.is_file() and os.access(roster, os.R_OK):
+        if Roster(workspace).read().unread:
+            step = "Mend its YAML: a list of workers, each with id, role and specialty."
+            return Finding("WARN", "swarm", f"swarm_workspace: {roster} is no roster that can be understood", step)
         return Finding("ok", "swarm", f"swarm_workspace: {roster} can be read")
     step = "Without it a scaffold knows no roles: name the folder that holds swarm.yaml."
     return Finding("WARN", "swarm", f"swarm_workspace: {roster} is no file that can be read", step)

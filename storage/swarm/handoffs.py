@@ -3,13 +3,14 @@
 What a person made of one is no handoff of ours: it is kept beside the next one, which takes its place.
 """
 
+import re
 import time
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from storage.errors import FileFailed, Rejection
+from storage.errors import Conflict, FileFailed, Rejection
 from storage.swarm import layout
 from storage.swarm.folders import FolderHandle, Seen, made, opened
 from storage.swarm.layout import HANDOFF, Folder, Roots
@@ -25,8 +26,22 @@ It holds the handoff's hash, then LOCAL where it is not to be mirrored, then the
 _LOCAL: Final = b"local"
 _LATEST: Final = ".latest"
 """A file beside the handoffs: the hash of the shared one, once a handoff that is not mirrored has replaced its own."""
+_NAMED: Final = re.compile(
+    r"#+[ \t]+Handoff[ \t]+[—–-][ \t]+(\S+)[ \t]+[—–-][ \t]+(\S+)[ \t]*([—–:;,(-].*)?", re.IGNORECASE
+)
+_AROUND: Final = "`*_\"'()[],;:."
+"""What may stand around an id in a heading; none begins or ends with it but by mistake."""
+_IDENTIFYING: Final = re.compile(r"[\d_.:-]")
+_HEAD_CHARS: Final = 2_000
 _TRIES_MAX: Final = 20
 _WRITTEN_KEPT: Final = 4_096
+
+
+class OfAnotherMission(Conflict):
+    """A handoff names another mission than the one that it is written for; nothing was written."""
+
+    hint = "Send it with the mission that its heading names, or correct the heading."
+
 
 Place = tuple[Folder, str]
 """A folder and the name of a file in it."""
@@ -266,3 +281,30 @@ def _replace(folder: FolderHandle, name: str, content: bytes) -> None:
             with suppress(Rejection):  # it is written; the next start sweeps
                 folder.remove(placed.temporary)
             return
+
+
+# --- what a handoff says of itself ---
+
+
+def mission_named(content: bytes) -> str | None:
+    """The mission that the first heading of a handoff names, in small letters; None where it names none.
+
+    Where the heading goes on, a plain word may begin a title: an id has a digit, a dash or the like in it.
+    """
+    for line in content[:_HEAD_CHARS].decode("utf-8", "replace").splitlines():
+        if line.strip():
+            match = _NAMED.fullmatch(line.strip().lstrip("\ufeff"))
+            named = "" if match is None else match[2].strip(_AROUND).lower()
+            sure = match is not None and (not match[3] or _IDENTIFYING.search(named) is not None)
+            return named if sure and layout.MISSION_ID.fullmatch(named) else None
+    return None
+
+
+def require_of_mission(content: bytes, mission: str) -> None:
+    """Refuse a handoff that would lie under a mission and names another.
+
+    Raises:
+        OfAnotherMission: it does.
+    """
+    if (named := mission_named(content)) not in (None, mission):
+        raise OfAnotherMission(f"content: its heading names mission {named}, not {mission}; nothing was written.")

@@ -14,7 +14,7 @@ from storage.swarm import layout
 from storage.swarm.episodes import Episodes
 from storage.swarm.events import EVENT_TYPES, Event, EventType, stamp
 from storage.swarm.folders import made, opened
-from storage.swarm.handoffs import Handoffs
+from storage.swarm.handoffs import Handoffs, require_of_mission
 from storage.swarm.layout import EVENTS, Folder, Kind, Roots
 from storage.swarm.missions import Mission, Missions
 from storage.swarm.notes.notes import Notes
@@ -23,7 +23,7 @@ from storage.swarm.projecting import LOOK_AGAIN_S, encoded
 from storage.swarm.reconciling import Reconciler
 from storage.swarm.records import SwarmWritten
 from storage.swarm.renames import hash_of
-from storage.swarm.roster import Roster
+from storage.swarm.roster import ROSTER_UNREAD, Roster
 from storage.swarm.summaries import RETRY_S, EpisodesDue, Key, Summaries
 from storage.swarm.telling import Telling
 from storage.swarm.watching import Watch
@@ -110,7 +110,8 @@ class SwarmMemory:
                 if handle.create(name, encoded(text)) is not None:
                     self._touched(layout.memory(worker), name)
         path = str(self.roots.path(layout.memory(worker)))
-        return SwarmWritten(workerId=worker, kind="profile", action="scaffolded", path=path)
+        reasons = (ROSTER_UNREAD,) if self.roster.read().unread else ()
+        return SwarmWritten(workerId=worker, kind="profile", action="scaffolded", path=path, degradedReasons=reasons)
 
     def write_event(self, asked: NewEvent, *, kind: Kind = "mission") -> SwarmWritten:
         """Write one event: into its mission's log, or without a mission into the day's episodes.
@@ -167,6 +168,7 @@ class SwarmMemory:
         """Write a mission's handoff: the worker's copy is the commit point, the mission's and the shared one follow."""
         worker, mission = layout.worker_id(worker), layout.mission_id(mission)
         text = _bytes(content)
+        require_of_mission(text, mission)
         whole = self._handoffs.write(worker, mission, text, mirror=mirror)
         if not whole:
             self._handoffs_due[worker] = self._monotonic() + RETRY_S
@@ -187,7 +189,8 @@ class SwarmMemory:
         Raises:
             Conflict: this request id was used for another event.
         """
-        mission = asked.mission or ""
+        mission = layout.mission_id(asked.mission or "")
+        require_of_mission(_bytes(content), mission)
         told = {**asked.detail, "handoffHash": hash_of(_bytes(content))}
         event = replace(
             asked, type="handoff-written", summary=asked.summary or "Handoff written.", content=None, detail=told

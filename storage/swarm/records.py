@@ -78,7 +78,8 @@ class SwarmWritten(FileRecord):
     replayed: bool = False
     """True where this requestId had been written before: nothing was written again."""
     degradedReasons: tuple[str, ...] = ()
-    """It is on disk, but `pages_behind`: a page does not show it yet; `episode_owed`: it is no episode yet."""
+    """It is on disk, but `pages_behind`: a page does not show it yet; `episode_owed`: it is no episode yet;
+    `roster_unread`: a scaffold could not read swarm.yaml, and knows no roles."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,8 @@ from storage.swarm.layout import WORKER_ID
 from storage.swarm.pages import Persona
 
 FILE: Final = "swarm.yaml"
+ROSTER_UNREAD: Final = "roster_unread"
+"""The reason of an answer that would have said more, had the roster been readable."""
 _BYTES_MAX: Final = 262_144
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _LISTS: Final = ("workers", "agents", "swarm")

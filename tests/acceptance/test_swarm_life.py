@@ -358,7 +358,10 @@ def test_a_worker_that_is_at_another_mission_is_not_renewed(fleet: Service) -> N
     for step, more in (("request", {}), ("written", {"content": "# Handoff"}), ("resume", {})):
         status, code, text = not_renewed(fleet, "elsewhere", step, missionId="here", **more)
         assert (status, code) == (409, "conflict")
-        assert text == "missionId: elsewhere is at there by its runtime.json, not at here."
+        assert text == (
+            "missionId: elsewhere is at there by its runtime.json, not at here; "
+            "renew that one, or have runtime.json written first."
+        )
 
 
 def test_a_request_id_of_another_step_is_refused(fleet: Service) -> None:

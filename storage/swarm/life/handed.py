@@ -1,6 +1,5 @@
 """Which handoff of a mission is the latest: a worker's own or a shared one, and never one of another mission."""
 
-import re
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final, NamedTuple
@@ -8,15 +7,12 @@ from typing import Final, NamedTuple
 from storage.errors import Rejection
 from storage.swarm import layout
 from storage.swarm.folders import Seen, opened
+from storage.swarm.handoffs import mission_named
 from storage.swarm.layout import HANDOFF, LATEST, Folder, Roots
 from storage.swarm.renames import hash_of
 from storage.times import iso_of_file
 
-_NAMED: Final = re.compile(r"#+[ \t]+Handoff[ \t]+[—–-][ \t]+(\S+)[ \t]+[—–-][ \t]+(\S+)(?:[ \t].*)?", re.IGNORECASE)
-_AROUND: Final = "`*_\"'()[],;:."
-"""What may stand around an id in a heading; none begins or ends with it but by mistake."""
 _SUFFIX: Final = "-latest.md"
-_HEAD_CHARS: Final = 2_000
 
 
 class Handed(NamedTuple):
@@ -108,13 +104,4 @@ def _found(roots: Roots, place: Folder, name: str) -> Handed | None:
                 seen = folder.read(name)
             if seen is not None and seen.content.strip():
                 return Handed(place, name, seen, mission_named(seen.content), seen.version.mtime_ns)
-    return None
-
-
-def mission_named(content: bytes) -> str | None:
-    """The mission that the first heading of a handoff names, in small letters; None where it names none."""
-    for line in content[:_HEAD_CHARS].decode("utf-8", "replace").splitlines():
-        if line.strip():
-            match = _NAMED.fullmatch(line.strip().lstrip("\ufeff"))
-            return None if match is None else match[2].strip(_AROUND).lower()
     return None

@@ -38,7 +38,7 @@ UNDECIDED: Final = ("handoff-requested", "handoff-written", "note")
 class NoMission(NotFound):
     """No worker has such a mission."""
 
-    hint = "Correct the missionId; GET /api/swarm-memory?kind=mission lists a worker's missions."
+    hint = "Correct the missionId; GET /api/swarm-memory?kind=mission&workerId=… lists a worker's missions."
 
 
 class NotComplete(Conflict):

@@ -18,14 +18,13 @@ from numpy.typing import NDArray
 from storage.swarm.layout import Roots
 from storage.swarm.life.records import Reason, Recommended, RecommendedWorker
 from storage.swarm.pages import Persona
-from storage.swarm.roster import FILE, Member, Members, Roster, Said
+from storage.swarm.roster import FILE, ROSTER_UNREAD, Member, Members, Roster, Said
 from storage.swarm.search.excerpts import cut_line, folded
 from storage.swarm.search.searched import SORTS, Sort
 from storage.swarm.search.searching import SwarmSearch
 from storage.swarm.search.view import Shown, View
 from storage.swarm.search.words import LineFinder, Terms, Word, words_of
 
-ROSTER_UNREAD: Final = "roster_unread"
 REASONS_MAX: Final = 3
 _ROSTER_WEIGHT: Final = 3.0
 _WEIGHTS: Final[dict[Sort, float]] = {"profile": 2.0, "summary": 1.0, "handoff": 1.0, "note": 1.0, "episode": 0.4}

@@ -13,7 +13,7 @@ from storage.errors import Conflict, InvalidRequest
 from storage.swarm import layout
 from storage.swarm.events import AHEAD_MAX, Event, EventType
 from storage.swarm.layout import Roots
-from storage.swarm.life.handed import Handed, handoffs_of, latest_of_worker, mission_named, own_handoffs
+from storage.swarm.life.handed import Handed, handoffs_of, latest_of_worker, own_handoffs
 from storage.swarm.life.records import (
     BUDGET_CHARS,
     HANDOFF_TIMEOUT_S,
@@ -42,7 +42,7 @@ _WRITTEN_WITHIN_S: Final = 15.0
 class HandoffNotFit(Conflict):
     """There is no handoff that a renewal may resume on; nothing was written."""
 
-    hint = "See runbooks/swarm-life.md#renew-a-worker: request again, or read without renewal by resume."
+    hint = "What to do in each case stands in runbooks/swarm-life.md#renew-a-worker."
 
 
 class HandoffAwaited(HandoffNotFit):
@@ -115,6 +115,11 @@ class Renewals:
         self._resumes = resumes
         self._clock = clock
 
+    def is_open(self, worker: str, mission: str) -> bool:
+        """Whether a handoff of a mission was requested, and nothing resumed since."""
+        renewal = self._renewal(worker, mission)
+        return renewal is not None and renewal.last("resume") is None
+
     def request(self, asked: NewEvent, *, timeout_s: float = HANDOFF_TIMEOUT_S) -> Renewed:
         """Ask for a handoff. While one is awaited already, that request is the answer.
 
@@ -135,14 +140,11 @@ class Renewals:
         """Write the handoff that was asked for. One that comes late is written all the same: it is never lost.
 
         Raises:
-            HandoffNotFit: none was requested, or it names another mission.
-            Conflict: the request id was used for another event.
+            HandoffNotFit: none was requested.
+            Conflict: the request id was used for another event, or the heading names another mission.
         """
         worker, mission = self._mission(asked)
         renewal = self._required(worker, mission)
-        named = mission_named(content.encode("utf-8", "replace"))
-        if named not in (None, mission):
-            raise HandoffNotFit(f"content: its heading names mission {named}, not {mission}; nothing was written.")
         written = self._memory.write_told_handoff(
             _step(asked, "handoff-written", mission, "Handoff written.", {}), content, mirror=mirror
         )
@@ -183,9 +185,12 @@ class Renewals:
         runtime = runtime_of(self._roots, worker)
         mission = named or runtime.mission
         if mission is None:
-            raise InvalidRequest(f"missionId: is missing, and the worker's {runtime.missing}")
+            raise InvalidRequest(f"missionId: send it; the worker's runtime.json tells none ({runtime.missing})")
         if runtime.mission not in (None, mission):
-            raise HandoffNotFit(f"missionId: {worker} is at {runtime.mission} by its runtime.json, not at {mission}.")
+            raise HandoffNotFit(
+                f"missionId: {worker} is at {runtime.mission} by its runtime.json, not at {mission}; renew that one, "
+                "or have runtime.json written first."
+            )
         return worker, mission
 
     def _renewal(self, worker: str, mission: str) -> _Renewal | None:
@@ -226,7 +231,9 @@ class Renewals:
         for one in (*handoffs_of(self._roots, worker, mission), *own_handoffs(self._roots, worker)):
             if one.of not in (None, mission) and renewal.follows(one, self._clock()):
                 path = self._roots.path(one.place, one.name)
-                raise HandoffNotFit(f"handoff: {path} is of mission {one.of}, not of {mission}.")
+                raise HandoffNotFit(
+                    f"handoff: {path} is of mission {one.of}, not of {mission}; have the worker write it again."
+                )
 
     def _unfit(self, renewal: _Renewal, handed: Handed | None) -> HandoffNotFit:
         what = "there is none" if handed is None else f"the latest was written at {handed.written_at}"
@@ -235,8 +242,9 @@ class Renewals:
         if not renewal.is_past(self._clock()):
             return HandoffNotFit(f"{asked}, which is in the future by a clock that was wrong; send step request again.")
         if self._clock() <= renewal.due_s:
-            return HandoffAwaited(f"{asked} and is awaited until {due}.")
-        return HandoffNotFit(f"{asked}, and the wait of {renewal.timeout_s:.0f} s (timeoutS) was over at {due}.")
+            return HandoffAwaited(f"{asked} and is awaited until {due}; ask again.")
+        waited = f"the wait of {renewal.timeout_s:.0f} s (timeoutS) was over at {due}"
+        return HandoffNotFit(f"{asked}, and {waited}; send step request again.")
 
     # --- answers ---
 

@@ -33,6 +33,9 @@ _PROFILE: Final[tuple[tuple[PartName, str], ...]] = (
 )
 _READ_FIRST: Final = (NEXT_ACTION, "next action", "current state")
 _NEWEST_FIRST: Final = ("checkpoints",)
+_NO_MISSION: Final = (
+    f"none is known, so nothing of one is shown; name one, or have currentMissionId written into {RUNTIME}."
+)
 _COMPLETE: Final = "- Status: complete"
 _ACTION_CHARS: Final = 300
 _PATH_CHARS: Final = 300
@@ -119,7 +122,7 @@ class Resumes:
         if mission is None:
             left_out: tuple[PartName, ...] = ("summary", "handoff", "episodes")
             for name in left_out:
-                yield MissingPart(name=name, reason="missionId: is not known, so that nothing of a mission is shown.")
+                yield MissingPart(name=name, reason=f"missionId: {_NO_MISSION}")
             return
         yield self._page("summary", layout.mission(worker, mission), SUMMARY)
         yield self._handoff(worker, mission, handed)
@@ -185,13 +188,10 @@ class Resumes:
         where = path if len(path) <= _PATH_CHARS else "your profile's memory folder"
         lines = [f"You are {worker}. Load your worker memory from {where}/: IDENTITY.md, SOUL.md, MEMORY.md."]
         if mission is None:
-            return f"{lines[0]}\nNo mission is under way: ask for your assignment."
+            return f"{lines[0]}\nYour {RUNTIME} names no mission: ask for your assignment."
         if _is_complete(found):
             return f"{lines[0]}\nYour mission {mission} is complete: ask for your next assignment."
-        lines.append(f"Your mission is {mission}: read its SUMMARY.md and its latest handoff.")
-        action = _next_action(found)
-        lines.append("Continue from the handoff's Next exact action" + (f": {action}" if action else "."))
-        return "\n".join(lines)
+        return f"{lines[0]}\n{_task(mission, found)}"
 
 
 def as_text(resume: Resume, chars: int) -> tuple[str, bool]:
@@ -199,6 +199,8 @@ def as_text(resume: Resume, chars: int) -> tuple[str, bool]:
     less than all)."""
     shown, headed, cut = resume.prompt, "", any(part.cut for part in resume.parts)
     for part in resume.parts:
+        if not part.content:
+            continue
         heading = "" if part.name == headed else f"\n\n## {part.name} ({part.updatedAt})\n"
         more = f"{heading}\n{part.content}"
         if len(shown) + len(more) > chars:
@@ -219,6 +221,22 @@ def _cut(one: _Found, chars: int) -> str:
     if one.name == "episodes":
         return newest(one.content, chars)
     return fitted(one.content, chars, first=_READ_FIRST, newest_first=_NEWEST_FIRST)
+
+
+def _task(mission: str, found: list[_Found]) -> str:
+    """What is to be done of a mission, by what there is of it."""
+    there = {one.name for one in found}
+    action = _next_action(found)
+    if "handoff" in there:
+        more = f": {action}" if action else "."
+        return (
+            f"Your mission is {mission}: read its SUMMARY.md and its latest handoff.\n"
+            f"Continue from the handoff's Next exact action{more}"
+        )
+    if "summary" in there:
+        more = f"Its next action is: {action}" if action else "Begin with its objective."
+        return f"Your mission is {mission}: read its SUMMARY.md. There is no handoff of it yet.\n{more}"
+    return f"Your mission is {mission}. Nothing of it is on record yet: begin with your assignment."
 
 
 def _is_complete(found: list[_Found]) -> bool:

@@ -571,7 +571,7 @@ def test_an_answer_before_all_files_are_read_is_behind(
         write(f"w{number}/MEMORY.md", "zebra\n")
     monkeypatch.setattr("storage.swarm.search.searching.WAIT_S", 0.0)
     found = recommendations.recommend("zebra")
-    assert (found.behind, found.considered) == (True, 64)
+    assert (found.behind, found.considered) == (True, 1)
     monkeypatch.undo()
     found = recommendations.recommend("zebra")
     assert (found.behind, found.considered) == (False, 100)

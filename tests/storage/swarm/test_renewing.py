@@ -9,6 +9,7 @@ import pytest
 
 from storage.errors import Conflict, InvalidRequest
 from storage.swarm.events import parse
+from storage.swarm.handoffs import OfAnotherMission
 from storage.swarm.life.renewing import HandoffAwaited, HandoffNotFit, Renewals
 from storage.swarm.life.resume import Resumes
 from storage.swarm.memory import NewEvent
@@ -62,7 +63,7 @@ def test_a_renewal_is_three_events_and_ends_with_what_to_go_on_with(swarm: Swarm
 
 
 def test_the_mission_is_that_of_runtime_json_where_none_is_named(swarm: Swarm, renewals: Renewals) -> None:
-    with pytest.raises(InvalidRequest, match=r"missionId: is missing, and the worker's runtime\.json: is not there"):
+    with pytest.raises(InvalidRequest, match=r"missionId: send it; the worker's runtime\.json tells none"):
         renewals.request(step(mission=None))
     at_mission(swarm)
     assert renewals.request(step(mission=None)).missionId == MISSION
@@ -163,7 +164,7 @@ def test_a_handoff_of_another_mission_is_refused(swarm: Swarm, renewals: Renewal
 def test_a_handoff_that_names_another_mission_is_not_written(swarm: Swarm, renewals: Renewals) -> None:
     renewals.request(step())
     before = picture(swarm.folder)
-    with pytest.raises(HandoffNotFit, match="content: its heading names mission mission-2, not mission-1"):
+    with pytest.raises(OfAnotherMission, match="content: its heading names mission mission-2, not mission-1"):
         renewals.write(step(), handoff("Paint it.", mission=OTHER))
     assert picture(swarm.folder) == before
 

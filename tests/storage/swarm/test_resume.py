@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from storage.errors import InvalidRequest
+from storage.swarm.handoffs import OfAnotherMission
 from storage.swarm.life.records import Resume
 from storage.swarm.life.resume import Resumes
 from storage.swarm.pages import Persona
@@ -76,7 +77,11 @@ def test_the_prompt_says_what_to_do_next(swarm: Swarm) -> None:
     ]
     swarm.handoff.unlink()
     (swarm.mission / "handoff.md").unlink()
-    assert resumed(swarm).prompt.endswith("Next exact action: do 3")
+    assert resumed(swarm).prompt.endswith("There is no handoff of it yet.\nIts next action is: do 3")
+    swarm.summary.write_text("# Mission mission-1\n\n## Next action\n\n...\n")
+    assert resumed(swarm).prompt.endswith("There is no handoff of it yet.\nBegin with its objective.")
+    swarm.summary.unlink()
+    assert resumed(swarm).prompt.endswith("Nothing of it is on record yet: begin with your assignment.")
 
 
 def test_a_completed_mission_is_not_to_be_continued(swarm: Swarm) -> None:
@@ -115,7 +120,7 @@ def test_a_worker_without_anything_is_told_so_and_nothing_is_made(swarm: Swarm) 
         "identity", "soul", "memory", "runtime", "summary", "handoff", "episodes"
     ]  # fmt: skip
     assert resume.missionId is None
-    assert resume.prompt.endswith("No mission is under way: ask for your assignment.")
+    assert resume.prompt.endswith("Your runtime.json names no mission: ask for your assignment.")
     assert picture(swarm.folder) == before
 
 
@@ -239,9 +244,19 @@ def test_the_newer_of_two_handoffs_is_resumed_wherever_it_lies(swarm: Swarm) -> 
 @pytest.mark.parametrize("heading", ["{other} — the relay", "{other}:", "`{other}`", "{other}  ", "{other} (relay)"])
 def test_a_heading_that_goes_on_names_its_mission_all_the_same(swarm: Swarm, heading: str) -> None:
     text = f"# Handoff — {WORKER} — {heading.format(other=OTHER)}\n\n## Next exact action\n\nPaint it.\n"
-    swarm.memory.write_handoff(WORKER, MISSION, text, mirror=True)
+    with pytest.raises(OfAnotherMission):
+        swarm.memory.write_handoff(WORKER, MISSION, text, mirror=True)
+    person_writes(swarm.handoff, text)
     at_mission(swarm)
     assert "Paint it." not in str(resumed(swarm))
+
+
+@pytest.mark.parametrize("heading", ["Move the relay 2", "relay: moved", "<missionId>", "the m-2 relay"])
+def test_a_heading_that_is_a_title_names_no_mission(swarm: Swarm, heading: str) -> None:
+    text = f"# Handoff — {WORKER} — {heading}\n\n## Next exact action\n\nPaint it.\n"
+    swarm.memory.write_handoff(WORKER, MISSION, text, mirror=True)
+    at_mission(swarm)
+    assert "Paint it." in resumed(swarm).prompt
 
 
 def test_what_runtime_json_says_of_another_mission_is_not_shown(swarm: Swarm) -> None:
@@ -255,7 +270,7 @@ def test_what_runtime_json_says_of_another_mission_is_not_shown(swarm: Swarm) ->
 
 
 def test_a_handoff_in_this_mission_s_place_that_names_another_is_not_resumed(swarm: Swarm) -> None:
-    swarm.memory.write_handoff(WORKER, MISSION, handoff("Paint it.", mission=OTHER), mirror=False)
+    person_writes(swarm.handoff, handoff("Paint it.", mission=OTHER))
     at_mission(swarm)
     assert "Paint it." not in str(resumed(swarm))
 
