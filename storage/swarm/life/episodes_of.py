@@ -68,5 +68,9 @@ def _concerns(entry: str, mission: str) -> bool:
 
 
 def _named(mission: str) -> str:
-    """What finds a mission's id where it is no part of another one."""
-    return rf"(?<![\w.:-]){re.escape(mission)}(?!\w|[.:-]\w)"
+    """What finds a mission's id where it is no part of another one.
+
+    It begins with the id, which is looked for fast; what must not stand before it is asked where it was found.
+    """
+    name = re.escape(mission)
+    return rf"{name}(?<![\w.:-]{name})(?!\w|[.:-]\w)"
