@@ -111,7 +111,7 @@ class Reader:
         facts = deeds = None
         if message.q is not None:
             facts = await self._recall(store, facts_of(message.agent, message.q), deadline)
-            deeds = await self._recall(store, deeds_of(message.agent, message.q), deadline)
+            deeds = await self._recall(store, deeds_of(message.agent, message.q), deadline, admitted=True)
 
         def unit() -> Briefing:
             if facts is None:
@@ -126,34 +126,43 @@ class Reader:
         if "swarm" not in message.tiers:
             return await self._recall(store, question, deadline)
         if not question.tiers:
-            return await self._cut(store, deadline, lambda: self._recall_files(store, question))
+            return await self._cut(store, deadline, lambda: self._recall_files(store, question, admitted=False))
         # Explained: what a row and a line have in common is the share of the question that each answers.
         explained = replace(question, explain=True)
         rows = await self._recall(store, explained, deadline)
+        files: Recalled | Rejection
         try:
-            files: Recalled | Rejection = await self._cut(store, deadline, lambda: self._recall_files(store, explained))
+            files = await self._cut(store, deadline, lambda: self._recall_files(store, explained, admitted=True))
         except (FileFailed, NoFileOfOurs) as failure:
             log.warning("files_not_recalled", reason=failure.detail)
             files = failure
         return with_files(rows, files, question)
 
-    def _recall_files(self, store: ReadingStore, question: Question) -> Recalled:
-        self._admit(store, question)
+    def _recall_files(self, store: ReadingStore, question: Question, *, admitted: bool) -> Recalled:
+        if not admitted:
+            self._admit(store, question)
         return self._swarm.recall(question, store.now_s(), registered=store.is_registered(question.agent))
 
-    async def _recall(self, store: ReadingStore, question: Question, deadline: float) -> Recalled:
-        """Answer a recall. A damaged index is made anew; where it still cannot be read, that is the answer."""
+    async def _recall(
+        self, store: ReadingStore, question: Question, deadline: float, *, admitted: bool = False
+    ) -> Recalled:
+        """Answer a recall. A damaged index is made anew; where it still cannot be read, that is the answer.
+
+        `admitted`: an earlier part of the same read has counted its agent already, if it is not registered.
+        """
         try:
-            return await self._recall_once(store, question, deadline)
+            return await self._recall_once(store, question, deadline, admitted=admitted)
         except IndexFailure:
             await self._caught_up(RemakeIndex(broken=store.index_identity))
         try:
-            return await self._recall_once(store, question, deadline)
+            return await self._recall_once(store, question, deadline, admitted=True)
         except IndexFailure as failure:
             log.warning("index_failed", reason=str(failure))
             raise StorageUnavailable("The search index cannot be read; it is being made anew.") from failure
 
-    async def _recall_once(self, store: ReadingStore, question: Question, deadline: float) -> Recalled:
+    async def _recall_once(
+        self, store: ReadingStore, question: Question, deadline: float, *, admitted: bool
+    ) -> Recalled:
         """Answer from the index as it is, after waiting once, briefly, for rows that others have inserted."""
 
         def attempt(may_wait: bool) -> Found | None:
@@ -161,7 +170,8 @@ class Reader:
             return None if lag and may_wait else store.recall(question, lag)
 
         def first() -> Found | None:
-            self._admit(store, question)
+            if not admitted:
+                self._admit(store, question)
             return attempt(not self._waited)
 
         found = await self._cut(store, deadline, first)

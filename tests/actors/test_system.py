@@ -2,12 +2,24 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 
 from actors.errors import ActorGaveUp
-from actors.messages import ForgetShort, GetMemory, GetShort, GetStatistics, Purge, Recall, RememberLong, RememberShort
+from actors.life_messages import Brief
+from actors.messages import (
+    ForgetShort,
+    GetMemory,
+    GetShort,
+    GetStatistics,
+    Message,
+    Purge,
+    Recall,
+    RememberLong,
+    RememberShort,
+)
 from actors.stats import Stats
 from actors.system import System
 from storage.errors import ConfigurationError, Interrupted, InvalidRequest, NotFound, StorageUnavailable, UnknownAgent
@@ -117,6 +129,21 @@ async def test_reads_of_unregistered_agents_are_served_and_counted(system: Syste
     async with system.running():
         await system.ask(RememberLong(agent="mira", fact="the zebra sleeps"))
         assert (await system.ask(Recall(agent="ghost", q="zebra"))).results
+        assert system.stats.unregistered_reads == 1
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Brief(agent="ghost", q="zebra"),
+        Brief(agent="ghost"),
+        Recall(agent="ghost", q="zebra", tiers=("long", "swarm")),
+        Recall(agent="ghost", q="zebra", tiers=("swarm",)),
+    ],
+)
+async def test_a_read_that_asks_several_times_is_counted_once(system: System, message: Message[Any]) -> None:
+    async with system.running():
+        await system.ask(message)
         assert system.stats.unregistered_reads == 1
 
 
