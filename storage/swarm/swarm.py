@@ -40,11 +40,13 @@ class Swarm:
         self._index = index
         self._search: SwarmSearch | None = None
         self._recommendations: Recommendations | None = None
+        self._file_recall: FileRecall | None = None
 
     def open(self) -> None:
         """Open the search's cache; once, before anything is asked."""
         self._search = SwarmSearch(self._roots, self._index)
         self._recommendations = Recommendations(self.memory.roster, self._search, self._roots)
+        self._file_recall = FileRecall(self._roots, self._search, self.access.agent_of)
 
     def recall(self, question: Question, now_s: float, *, registered: bool) -> Recalled:
         """The lines of the files that answer a question, under the sharing rule.
@@ -55,9 +57,8 @@ class Swarm:
             InvalidRequest: a date is none.
             FileFailed: the files cannot be read.
         """
-        return FileRecall(self._roots, self.search, self.access.agent_of).recall(
-            question, self._reach(question, registered=registered), now_s
-        )
+        assert self._file_recall is not None
+        return self._file_recall.recall(question, self._reach(question, registered=registered), now_s)
 
     def _reach(self, question: Question, *, registered: bool) -> Reach:
         worker = self.access.worker_or_none(question.agent) if registered else None

@@ -1,10 +1,12 @@
-"""What the tests of the swarm's files share: where they lie, and the operator's page over HTTP."""
+"""What the tests of the swarm's files share: where they lie, operations over MCP and REST, the operator's page."""
 
 import re
 from pathlib import Path
 from typing import Any
 
 from tests.support import Service, eventually
+from transport.operations import BY_NAME
+from transport.rejections import RENDERINGS
 
 PAGE = "/api/swarm-memory"
 _FOLLOWING = re.compile(r"SUMMARY\.md|\.solos-.*")
@@ -40,6 +42,36 @@ def files_now(service: Service) -> dict[str, bytes | None]:
     """Everything below both roots but what may still follow from earlier events: SUMMARY.md and temporary files."""
     everything = tree(beside(service) / "profiles", shared_of(service))
     return {path: content for path, content in everything.items() if not _FOLLOWING.fullmatch(Path(path).name)}
+
+
+def asked(service: Service, way: str, name: str, **arguments: Any) -> dict[str, Any]:
+    """The answer of an operation; what the caller can mend is a normal result on MCP, and has its status on REST."""
+    if way == "mcp":
+        is_error, answer = service.mcp(name, arguments)
+        assert is_error is False
+        return answer
+    operation = BY_NAME[name]
+    if "POST" in operation.methods:
+        status, answer = service.rest("POST", operation.path, arguments)
+    else:
+        status, answer = service.rest("GET", operation.path, **arguments)
+    assert status == (operation.status if answer["ok"] else RENDERINGS[answer["error"]["code"]].status)
+    return answer
+
+
+def done(service: Service, way: str, name: str, **arguments: Any) -> dict[str, Any]:
+    """The answer of an operation that must succeed."""
+    answer = asked(service, way, name, **arguments)
+    assert answer["ok"] is True, answer
+    return answer
+
+
+def refusal(service: Service, way: str, name: str, **arguments: Any) -> tuple[str, str]:
+    """(code, text) of an operation that must be refused."""
+    answer = asked(service, way, name, **arguments)
+    assert answer["ok"] is False, answer
+    assert answer["error"]["hint"]
+    return answer["error"]["code"], answer["error"]["detail"]
 
 
 def post(service: Service, path: str = "", /, **body: Any) -> dict[str, Any]:

@@ -8,17 +8,20 @@ from typing import Any
 import pytest
 
 from storage.errors import ConfigurationError
-from tests.acceptance.swarm_files import beside, files_now, memory_of, post, shared_of, summary_shows
+from tests.acceptance.swarm_files import (
+    beside,
+    done,
+    files_now,
+    memory_of,
+    post,
+    refusal,
+    shared_of,
+    summary_shows,
+)
 from tests.support import AGENTS, Service, fresh_database, serving
-from transport.rejections import RENDERINGS
 from transport.settings import Settings, swarm_of
 
 WAYS = ("mcp", "rest")
-PATHS = {
-    "swarm_read": ("GET", "/v1/swarm"),
-    "swarm_write": ("POST", "/v1/swarm"),
-    "swarm_search": ("GET", "/v1/swarm/search"),
-}
 NO_WORKER = "no worker's name"
 
 
@@ -29,36 +32,6 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     database = fresh_database(tmp_path_factory.mktemp("fleet"), agents=(*AGENTS, NO_WORKER))
     with serving(database, env=env) as running:
         yield running
-
-
-def asked(service: Service, way: str, tool: str, **arguments: Any) -> dict[str, Any]:
-    """The answer of one operation; what the caller can mend is a normal result on MCP, and its status on REST."""
-    if way == "mcp":
-        error, answer = service.mcp(tool, arguments)
-        assert error is False
-        return answer
-    method, path = PATHS[tool]
-    status, answer = (
-        service.rest(method, path, arguments) if method == "POST" else service.rest(method, path, **arguments)
-    )
-    expected = (201 if method == "POST" else 200) if answer["ok"] else RENDERINGS[answer["error"]["code"]].status
-    assert status == expected
-    return answer
-
-
-def done(service: Service, way: str, tool: str, **arguments: Any) -> dict[str, Any]:
-    """The answer of an operation that must succeed."""
-    answer = asked(service, way, tool, **arguments)
-    assert answer["ok"] is True, answer
-    return answer
-
-
-def refusal(service: Service, way: str, tool: str, **arguments: Any) -> tuple[str, str]:
-    """(code, text) of an operation that must be refused."""
-    answer = asked(service, way, tool, **arguments)
-    assert answer["ok"] is False, answer
-    assert answer["error"]["hint"]
-    return answer["error"]["code"], answer["error"]["detail"]
 
 
 def shown(answer: dict[str, Any]) -> dict[str, str]:

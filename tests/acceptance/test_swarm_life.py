@@ -10,10 +10,21 @@ from typing import Any
 import pytest
 
 from storage.swarm.life.records import BUDGET_CHARS_MAX, BUDGET_CHARS_MIN
-from tests.acceptance.swarm_files import PAGE, beside, files_now, get, memory_of, post, shared_of, summary_shows, tree
+from tests.acceptance.swarm_files import (
+    PAGE,
+    asked,
+    beside,
+    done,
+    files_now,
+    get,
+    memory_of,
+    post,
+    refusal,
+    shared_of,
+    summary_shows,
+    tree,
+)
 from tests.support import AGENTS, Service, eventually, fresh_database, rows, serving
-from transport.operations import BY_NAME
-from transport.rejections import RENDERINGS
 
 WAYS = ("mcp", "rest")
 NO_WORKER = "no worker's name"
@@ -39,36 +50,6 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     }
     with serving(fresh_database(folder, agents=(*AGENTS, NO_WORKER)), env=env) as running:
         yield running
-
-
-def asked(service: Service, way: str, name: str, **arguments: Any) -> dict[str, Any]:
-    """The answer of an operation; what the caller can mend is a normal result on MCP, and has its status on REST."""
-    if way == "mcp":
-        is_error, answer = service.mcp(name, arguments)
-        assert is_error is False
-        return answer
-    operation = BY_NAME[name]
-    if "POST" in operation.methods:
-        status, answer = service.rest("POST", operation.path, arguments)
-    else:
-        status, answer = service.rest("GET", operation.path, **arguments)
-    assert status == (operation.status if answer["ok"] else RENDERINGS[answer["error"]["code"]].status)
-    return answer
-
-
-def done(service: Service, way: str, name: str, **arguments: Any) -> dict[str, Any]:
-    """The answer of an operation that must succeed."""
-    answer = asked(service, way, name, **arguments)
-    assert answer["ok"] is True, answer
-    return answer
-
-
-def refusal(service: Service, way: str, name: str, **arguments: Any) -> tuple[str, str]:
-    """(code, text) of an operation that must be refused."""
-    answer = asked(service, way, name, **arguments)
-    assert answer["ok"] is False, answer
-    assert answer["error"]["hint"]
-    return answer["error"]["code"], answer["error"]["detail"]
 
 
 def page_refusal(service: Service, method: str, path: str, **sent: Any) -> tuple[int, str, str]:

@@ -186,12 +186,8 @@ class Resumes:
     def _prompt(self, worker: str, mission: str | None, found: list[_Found]) -> str:
         path = str(self._roots.path(layout.memory(worker)))
         where = path if len(path) <= _PATH_CHARS else "your profile's memory folder"
-        lines = [f"You are {worker}. Load your worker memory from {where}/: IDENTITY.md, SOUL.md, MEMORY.md."]
-        if mission is None:
-            return f"{lines[0]}\nYour {RUNTIME} names no mission: ask for your assignment."
-        if _is_complete(found):
-            return f"{lines[0]}\nYour mission {mission} is complete: ask for your next assignment."
-        return f"{lines[0]}\n{_task(mission, found)}"
+        load = f"You are {worker}. Load your worker memory from {where}/: IDENTITY.md, SOUL.md, MEMORY.md."
+        return f"{load}\n{_task(mission, found)}"
 
 
 def as_text(resume: Resume, chars: int) -> tuple[str, bool]:
@@ -223,8 +219,12 @@ def _cut(one: _Found, chars: int) -> str:
     return fitted(one.content, chars, first=_READ_FIRST, newest_first=_NEWEST_FIRST)
 
 
-def _task(mission: str, found: list[_Found]) -> str:
-    """What is to be done of a mission, by what there is of it."""
+def _task(mission: str | None, found: list[_Found]) -> str:
+    """What is to be done, by what there is of the mission."""
+    if mission is None:
+        return f"Your {RUNTIME} names no mission: ask for your assignment."
+    if _is_complete(found):
+        return f"Your mission {mission} is complete: ask for your next assignment."
     there = {one.name for one in found}
     action = _next_action(found)
     if "handoff" in there:
