@@ -29,13 +29,19 @@ def shared_of(service: Service) -> Path:
 
 
 def tree(*roots: Path) -> dict[str, bytes | None]:
-    """Everything below some folders: the bytes of each file, None for a folder."""
-    return {
-        str(path): path.read_bytes() if path.is_file() else None
-        for root in roots
-        for path in sorted([root, *root.rglob("*")])
-        if path.exists()
-    }
+    """Everything below some folders: the bytes of each file, None for a folder.
+
+    A temporary file may go while this looks: the service puts it in the place of the file that it writes anew.
+    """
+    found: dict[str, bytes | None] = {}
+    for root in roots:
+        for path in sorted([root, *root.rglob("*")]):
+            try:
+                if path.exists():
+                    found[str(path)] = path.read_bytes() if path.is_file() else None
+            except FileNotFoundError:
+                assert path.name.startswith(".solos-"), f"{path} went while the tree was read"
+    return found
 
 
 def files_now(service: Service) -> dict[str, bytes | None]:

@@ -13,7 +13,6 @@ from storage.swarm.life.records import BUDGET_CHARS_MAX, BUDGET_CHARS_MIN
 from tests.acceptance.swarm_files import (
     PAGE,
     asked,
-    beside,
     done,
     files_now,
     get,
@@ -289,8 +288,8 @@ def test_a_handoff_that_is_not_there_is_awaited_and_then_no_more(fleet: Service)
 
 def test_a_handoff_older_than_its_request_is_not_resumed(fleet: Service) -> None:
     post(fleet, kind="handoff", workerId="older", missionId="m", content="# Of yesterday")
-    for path in beside(fleet).rglob("*"):
-        if path.is_file() and path.read_bytes() == b"# Of yesterday":
+    for path, content in files_now(fleet).items():
+        if content == b"# Of yesterday":
             os.utime(path, (1.7e9, 1.7e9))
     renew(fleet, "older", "request", missionId="m")
     status, code, text = not_renewed(fleet, "older", "resume", missionId="m")
