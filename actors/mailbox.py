@@ -1,6 +1,7 @@
 """Bounded mailboxes with one-shot replies: the only way work reaches an actor."""
 
 import enum
+from collections import deque
 from typing import Any, Generic, TypeVar
 
 import outcome
@@ -72,13 +73,21 @@ class Envelope(Generic[R]):
 
 
 class Mailbox:
-    """FIFO of at most `bound` waiting messages. It belongs to the system and outlives restarts of its actor."""
+    """At most `bound` waiting messages, taken from each sender in turn. It outlives restarts of its actor.
+
+    Each sender's messages keep their order. One sender holds at most AGENT_SHARE of the room, so that an agent that
+    loops is refused while the others are served; the service's own upkeep has no such bound, for it waits for answers.
+    """
 
     def __init__(self, name: str, bound: int) -> None:
         assert bound > 0
         self.name = name
         self.bound = bound
-        self._send, self._receive = trio.open_memory_channel[Envelope[Any]](bound)
+        self.bound_of_sender = max(1, int(bound * limits.AGENT_SHARE))
+        self._waiting: dict[str | None, deque[Envelope[Any]]] = {}
+        """By sender, the next one's first. A sender without messages has no entry."""
+        self._send, self._receive = trio.open_memory_channel[None](bound)
+        """One token for each message that waits: the bound, the wait for a message and the end are the channel's."""
 
     def post(self, message: Message[R], *, within_s: float) -> Envelope[R]:
         """Put a message into the box. Never waits for room: a full mailbox is an answer.
@@ -87,13 +96,29 @@ class Mailbox:
             MailboxFull: nothing was accepted.
             ShuttingDown: nothing was accepted.
         """
+        sender = message.sender
+        queue = self._waiting.get(sender, ())
+        if sender is not None and len(queue) >= self.bound_of_sender:
+            raise MailboxFull(
+                f"{sender[:80]!r} has {len(queue)} messages in the {self.name}'s mailbox: one agent may have no more."
+            )
         envelope = Envelope(message, trio.current_time() + within_s)
         try:
-            self._send.send_nowait(envelope)
+            self._send.send_nowait(None)
         except trio.WouldBlock:
             raise MailboxFull(f"The {self.name}'s mailbox is full ({self.bound} messages wait).") from None
         except trio.ClosedResourceError:
             raise ShuttingDown from None
+        self._waiting.setdefault(sender, deque()).append(envelope)
+        return envelope
+
+    def _next(self) -> Envelope[Any]:
+        """The message that a token stands for: the oldest of the sender whose turn it is."""
+        sender = next(iter(self._waiting))
+        queue = self._waiting.pop(sender)
+        envelope = queue.popleft()
+        if queue:
+            self._waiting[sender] = queue  # at the end: the others have their turns first
         return envelope
 
     async def ask(self, message: Message[R], *, within_s: float) -> R:
@@ -133,9 +158,10 @@ class Mailbox:
         """
         while True:
             try:
-                envelope = await self._receive.receive()
+                await self._receive.receive()
             except trio.EndOfChannel:
                 raise StopAsyncIteration from None
+            envelope = self._next()
             if envelope.start():
                 return envelope
 
@@ -144,9 +170,10 @@ class Mailbox:
         taken: list[Envelope[Any]] = []
         while len(taken) < most:
             try:
-                envelope = self._receive.receive_nowait()
+                self._receive.receive_nowait()
             except (trio.WouldBlock, trio.EndOfChannel):
                 break
+            envelope = self._next()
             if envelope.start():
                 taken.append(envelope)
         return taken

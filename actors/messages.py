@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Generic, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 
-from actors.stats import Statistics
+from actors.stats import NO_AGENT, Statistics
 from storage import limits
 from storage.records import (
     Forgotten,
@@ -34,6 +34,11 @@ class Message(Generic[R]):
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(
         extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False
     )
+
+    @property
+    def sender(self) -> str | None:
+        """The agent or the worker that it comes from; None for what the service asks of itself."""
+        return getattr(self, "agent", None) or getattr(self, "workerId", None) or NO_AGENT
 
 
 class WriteMessage(Message[R]):
@@ -64,6 +69,11 @@ class UpkeepMessage(Message[R]):
     """A message of the service to its own writer; no operation offers it."""
 
     __slots__ = ()
+
+    @property
+    def sender(self) -> None:
+        """Nobody: it counts for no agent's share of the mailbox."""
+        return None
 
 
 def without_nul(text: str) -> str:

@@ -44,6 +44,7 @@ BATCH_BYTES_MAX: Final = 1_048_576
 BATCH_S_MAX: Final = 0.05
 WRITER_MAILBOX_MAX: Final = 512
 READER_MAILBOX_MAX: Final = 256
+AGENT_SHARE: Final = 0.25  # of a mailbox: as much of it one agent's messages may take
 READERS: Final = 2
 RESTARTS_MAX: Final = 3
 RESTART_WINDOW_S: Final = 60.0

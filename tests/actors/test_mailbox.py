@@ -8,7 +8,8 @@ import trio.testing
 
 from actors.errors import DeadlineExceeded, MailboxFull, OutcomeUnknown, ShuttingDown
 from actors.mailbox import Mailbox, State
-from actors.messages import CatchUp
+from actors.messages import CatchUp, Purge, RememberLong
+from actors.swarm_messages import PageWrite
 from storage import limits
 
 
@@ -88,6 +89,55 @@ async def test_a_second_reply_is_a_bug_of_ours() -> None:
     envelope.reply(True)
     with pytest.raises(AssertionError):
         envelope.reply(True)
+
+
+def said(box: Mailbox, agent: str, *facts: str) -> None:
+    """An agent's writes, posted in this order."""
+    for fact in facts:
+        box.post(RememberLong(agent=agent, fact=fact), within_s=1)
+
+
+async def test_agents_take_turns_and_each_ones_messages_keep_their_order() -> None:
+    box = Mailbox("writer", 40)
+    said(box, "loop", "1", "2", "3", "4")
+    said(box, "mira", "5", "6")
+    said(box, "sol", "7")
+    first = await anext(box)
+    assert [first.message.fact, *(one.message.fact for one in box.take(3))] == ["1", "5", "7", "2"]
+    said(box, "sol", "8")
+    assert [one.message.fact for one in box.take(9)] == ["6", "3", "8", "4"]
+    assert box.depth == 0
+
+
+async def test_one_agent_holds_at_most_a_quarter_of_a_mailbox() -> None:
+    box = Mailbox("writer", 16)
+    said(box, "loop", "1", "2", "3", "4")
+    with pytest.raises(MailboxFull, match="'loop' has 4 messages in the writer's mailbox"):
+        said(box, "loop", "one too many")
+    for agent in ("mira", "sol", "atlas"):
+        said(box, agent, "1", "2", "3", "4")
+    with pytest.raises(MailboxFull, match="mailbox is full"):
+        said(box, "ace", "1")
+    assert box.depth == 16
+    assert len(box.take(1)) == 1
+    said(box, "loop", "there is room again")
+
+
+async def test_what_an_agent_withdrew_leaves_the_others_their_turns() -> None:
+    box = Mailbox("writer", 16)
+    withdrawn = box.post(RememberLong(agent="loop", fact="1"), within_s=1)
+    said(box, "mira", "2")
+    assert withdrawn.withdraw()
+    assert [one.message.fact for one in box.take(5)] == ["2"]
+
+
+async def test_a_page_counts_for_its_worker_and_upkeep_for_nobody() -> None:
+    assert PageWrite(workerId="swarm5", kind="mission", summary="x").sender == "swarm5"
+    assert Purge().sender == "(none)"
+    box = Mailbox("writer", 4)
+    for _ in range(4):
+        box.post(CatchUp(), within_s=1)
+    assert box.depth == 4
 
 
 def test_mailbox_is_no_generator() -> None:

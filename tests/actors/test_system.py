@@ -1,5 +1,6 @@
 """The actors together, over a real store, on the real clock."""
 
+import itertools
 import shutil
 from pathlib import Path
 from typing import Any
@@ -236,8 +237,8 @@ async def test_one_row_that_is_left_of_many_deleted_ones_is_found(system: System
     async with system.running():
         await system.ask(RememberLong(agent="mira", fact="zebra zero, the one that stays"))
         async with trio.open_nursery() as nursery:
-            for n in range(300):
-                nursery.start_soon(system.ask, RememberLong(agent="mira", fact=f"zebra number {n}"))
+            for n, agent in itertools.product(range(100), ("mira", "atlas", "ace")):
+                nursery.start_soon(system.ask, RememberLong(agent=agent, fact=f"zebra number {n}"))
         rows(database, "DELETE FROM memory_longterm WHERE id > 1")
         found = await system.ask(Recall(agent="sol", q="zebra"))
         assert found.results or "index_behind" in found.degraded_reasons

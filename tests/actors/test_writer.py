@@ -87,7 +87,7 @@ async def test_memories_go_before_files_and_each_keep_their_order() -> None:
 
 
 async def test_what_is_queued_goes_into_one_batch() -> None:
-    store, box = FakeWritingStore(), Mailbox("writer", 100)
+    store, box = FakeWritingStore(), Mailbox("writer", limits.WRITER_MAILBOX_MAX)
     envelopes = [box.post(fact(str(n)), within_s=10) for n in range(70)]
     async with writing(store, box):
         for envelope in envelopes:
@@ -112,13 +112,13 @@ async def test_a_message_without_text_is_a_batch_too() -> None:
     assert store.batches == [1]
 
 
-async def test_order_is_kept_around_upkeep() -> None:
+async def test_upkeep_has_its_turn_between_the_writes_of_an_agent() -> None:
     store, box = FakeWritingStore(), Mailbox("writer", 100)
     envelopes = [box.post(message, within_s=10) for message in (fact(), fact(), CatchUp(), fact())]
     async with writing(store, box):
         for envelope in envelopes:
             await box.reply_to(envelope)
-    assert store.batches == [2, 1]
+    assert store.batches == [1, 2]
     assert store.catch_ups == 1
 
 
