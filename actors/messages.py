@@ -301,6 +301,11 @@ class Sweep(UpkeepMessage[bool]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JoinSegments(UpkeepMessage[bool]):
+    """Keep the index's posting lists in few pieces, for one slice; answers True when there is nothing to join."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckIndex(UpkeepMessage[bool]):
     """Look up a sample of rows; a damaged index is made anew. Answers True when it was sound."""
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import inf
 from typing import Any, TypeVar
 
 import structlog
@@ -13,7 +14,9 @@ from actors.life_messages import Brief
 from actors.life_units import file_read_unit
 from actors.mailbox import Envelope, Mailbox
 from actors.messages import CatchUp, FileReadMessage, IsRegistered, Message, Recall, Refresh, RemakeIndex
+from actors.reopening import Reopen
 from actors.stats import Stats
+from actors.turns import Turns
 from actors.units import question_of, read_unit
 from storage import limits
 from storage.briefing import Briefing
@@ -41,6 +44,7 @@ class Reader:
         mailbox: Mailbox,
         open_store: Callable[[], ReadingStore],
         *,
+        turns: Turns,
         swarm: Swarm,
         writer: Mailbox,
         stats: Stats,
@@ -50,27 +54,54 @@ class Reader:
         self.restarts = 0
         self.store: ReadingStore | None = None
         """The open store; None while the reader is down."""
+        self.holds_files = False
+        """True until the store is closed to the end: it is no longer of use before."""
         self._mailbox = mailbox
+        self._turns = turns
         self._open_store = open_store
         self._swarm = swarm
         self._writer = writer
         self._stats = stats
         self._refuse_unregistered = refuse_unregistered
+        self._cut_from = inf
+        """On trio's clock: when the unit that runs now is to be interrupted next."""
+        self._cutting = trio.CancelScope()
         self._waited = False
         """True once a recall has waited in vain for the index to catch up; until it has, no other waits."""
 
     async def run(self, opened: Callable[[], None]) -> None:
-        """Open the store and answer messages until the mailbox is closed and drained."""
+        """Open the store and answer messages until the mailbox is closed and drained; when told to, open it anew."""
+        while True:
+            self.holds_files = True
+            try:
+                reopen = await self._run_open(opened)
+            finally:
+                self.holds_files = False
+            if reopen is None:
+                return
+            await reopen.allowed.wait()
+
+    async def _run_open(self, opened: Callable[[], None]) -> Reopen | None:
+        """The message that ended it, if one did."""
+        reopen = None
         store = await trio.to_thread.run_sync(self._open_store)
         self.store = store
         opened()
         try:
-            async for envelope in self._mailbox:
-                await self._answer(store, envelope)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._interrupt, store)
+                async for envelope in self._mailbox:
+                    if isinstance(envelope.message, Reopen):
+                        reopen = envelope.message
+                        envelope.reply(True)
+                        break
+                    await self._answer(store, envelope)
+                nursery.cancel_scope.cancel()
         finally:
             self.store = None
             with trio.CancelScope(shield=True):
                 await trio.to_thread.run_sync(store.close)
+        return reopen
 
     async def _answer(self, store: ReadingStore, envelope: Envelope[Any]) -> None:
         """Reply exactly once. A unit that raises something unexpected is a bug of ours, never a reason to stop."""
@@ -81,7 +112,7 @@ class Reader:
             elif isinstance(message, Recall):
                 envelope.reply(await self._recall_all(store, message, envelope.deadline))
             else:
-                envelope.reply(await self._cut(store, envelope.deadline, lambda: self._read(store, message)))
+                envelope.reply(await self._cut(envelope.deadline, lambda: self._read(store, message)))
         except Rejection as refusal:
             envelope.refuse(refusal)
         except Exception:
@@ -118,7 +149,7 @@ class Reader:
                 self._admit(store, message)
             return brief_unit(message, store, self._swarm, facts, deeds)
 
-        return await self._cut(store, deadline, unit)
+        return await self._cut(deadline, unit)
 
     async def _recall_all(self, store: ReadingStore, message: Recall, deadline: float) -> Recalled:
         """Answer a recall from the tables, from the swarm's files, or from both."""
@@ -126,13 +157,13 @@ class Reader:
         if "swarm" not in message.tiers:
             return await self._recall(store, question, deadline)
         if not question.tiers:
-            return await self._cut(store, deadline, lambda: self._recall_files(store, question, admitted=False))
+            return await self._cut(deadline, lambda: self._recall_files(store, question, admitted=False))
         # Explained: what a row and a line have in common is the share of the question that each answers.
         explained = replace(question, explain=True)
         rows = await self._recall(store, explained, deadline)
         files: Recalled | Rejection
         try:
-            files = await self._cut(store, deadline, lambda: self._recall_files(store, explained, admitted=True))
+            files = await self._cut(deadline, lambda: self._recall_files(store, explained, admitted=True))
         except (FileFailed, NoFileOfOurs) as failure:
             log.warning("files_not_recalled", reason=failure.detail)
             files = failure
@@ -152,13 +183,15 @@ class Reader:
         """
         try:
             return await self._recall_once(store, question, deadline, admitted=admitted)
-        except IndexFailure:
-            await self._caught_up(RemakeIndex(broken=store.index_identity))
+        except IndexFailure as failure:
+            if failure.damaged:
+                await self._caught_up(RemakeIndex(broken=store.index_identity))
         try:
             return await self._recall_once(store, question, deadline, admitted=True)
         except IndexFailure as failure:
             log.warning("index_failed", reason=str(failure))
-            raise StorageUnavailable("The search index cannot be read; it is being made anew.") from failure
+            anew = "; it is being made anew" if failure.damaged else f" ({failure})"
+            raise StorageUnavailable(f"The search index cannot be read{anew}.") from failure
 
     async def _recall_once(
         self, store: ReadingStore, question: Question, deadline: float, *, admitted: bool
@@ -174,15 +207,15 @@ class Reader:
                 self._admit(store, question)
             return attempt(not self._waited)
 
-        found = await self._cut(store, deadline, first)
+        found = await self._cut(deadline, first)
         if found is None:
             self._waited = not await self._caught_up(CatchUp())
-            found = await self._cut(store, deadline, lambda: attempt(False))
+            found = await self._cut(deadline, lambda: attempt(False))
         assert found is not None
         for _ in range(_STALE_ROUNDS_MAX):
             if not found.stale or not await self._caught_up(Refresh(rows=found.stale)):
                 break
-            again = await self._cut(store, deadline, lambda: attempt(False))
+            again = await self._cut(deadline, lambda: attempt(False))
             assert again is not None
             found = again
         if found.stale:  # rows were left out that may hold the answer
@@ -201,32 +234,27 @@ class Reader:
                 return False
         return False
 
-    async def _cut(self, store: ReadingStore, deadline: float, unit: Callable[[], R]) -> R:
+    async def _cut(self, deadline: float, unit: Callable[[], R]) -> R:
         """Run a unit in a thread; from its deadline on its statements are interrupted until it ends."""
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(_interrupt_from, store, deadline)
-            result = await _outcome(unit)
-            nursery.cancel_scope.cancel()
-        return result()
 
+        def in_turn() -> R:
+            with self._turns.turn():
+                return unit()
 
-async def _outcome(unit: Callable[[], R]) -> Callable[[], R]:
-    """The unit's end as a function that returns or raises it, so that a nursery does not wrap its error."""
-    try:
-        result = await trio.to_thread.run_sync(unit)
-    except Exception as error:
-        failure = error
+        self._cut_from = self._cutting.deadline = deadline
+        try:
+            return await trio.to_thread.run_sync(in_turn)
+        finally:
+            self._cut_from = self._cutting.deadline = inf
 
-        def fail() -> R:
-            raise failure
+    async def _interrupt(self, store: ReadingStore) -> None:
+        """Interrupt what runs beyond its deadline, again and again: between two statements there is nothing to cut.
 
-        return fail
-    return lambda: result
-
-
-async def _interrupt_from(store: ReadingStore, deadline: float) -> None:
-    """Again and again: between two statements of a unit there is nothing to interrupt."""
-    await trio.sleep_until(deadline)
-    while True:
-        store.interrupt()
-        await trio.sleep(_INTERRUPT_AGAIN_S)
+        One task for all units: to start one for each cost more than many a read.
+        """
+        while True:
+            with trio.CancelScope(deadline=self._cut_from) as self._cutting:
+                await trio.sleep_forever()
+            if self._cut_from <= trio.current_time():  # or else the unit has ended in this moment
+                store.interrupt()
+                self._cut_from = trio.current_time() + _INTERRUPT_AGAIN_S

@@ -8,6 +8,7 @@ from typing import Final
 
 from storage import limits
 from storage.records import Record, StoreState, Tier
+from storage.soundness import Integrity
 from storage.times import iso
 
 UNREGISTERED: Final = "(unregistered)"
@@ -157,6 +158,9 @@ class Statistics(Record):
     foreign_change_at: str | None
     """When the writer last noticed that another process had written the database: ISO 8601, UTC; null where none has
     since the writer opened it."""
+    integrity: Integrity | None
+    """What the last check of the database said: at start, hourly, and while damage is suspected; null while the writer
+    is down."""
     actors: dict[str, ActorState]
     """Mailboxes and restarts."""
     bounds: dict[str, int | float]
@@ -210,6 +214,7 @@ class Stats:
         actors: dict[str, ActorState],
         bounds: dict[str, int | float],
         foreign_change_at_s: float | None,
+        integrity: Integrity | None,
     ) -> Statistics:
         """The counters as a reply."""
         calls: Counter[str] = Counter()
@@ -239,6 +244,7 @@ class Stats:
             unregistered_reads=self.unregistered_reads,
             latency=self._answer_times(),
             foreign_change_at=None if foreign_change_at_s is None else iso(foreign_change_at_s),
+            integrity=integrity,
             actors=actors,
             bounds=bounds,
         )

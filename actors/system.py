@@ -1,8 +1,8 @@
 """The actors together: who is asked what, and how they start and stop."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -22,23 +22,30 @@ from actors.messages import (
     WriteMessage,
 )
 from actors.reader import Reader
+from actors.sentry import Sentry
 from actors.stats import ActorState, Statistics, Stats
 from actors.supervisor import supervise
 from actors.swarm_messages import SwarmRead
+from actors.turns import Turns
 from actors.writer import Writer
 from storage import limits
 from storage.database import check_database_file
-from storage.errors import Interrupted, InvalidRequest, StorageBusy
+from storage.errors import Interrupted, InvalidRequest, Rejection, StorageBusy
 from storage.paths import Paths, ProcessLock
 from storage.reading import ReadingStore
+from storage.records import Purged
+from storage.soundness import Integrity, Side
 from storage.swarm.layout import Roots, SwarmConfig
 from storage.swarm.swarm import Swarm
+from storage.wal import WriteAheadLog
 from storage.writing import WritingStore
 
 R = TypeVar("R")
 
 _PAGES_WITHIN_S = 0.4
 _PAGES_LOOK_S = 0.02
+_BUSY_GRACE_S = 1.0
+"""One attempt at a foreign lock lasts BUSY_TIMEOUT_MS; what lasts this much longer is no such wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +93,13 @@ class System:
         self._writes = Mailbox("writer", limits.WRITER_MAILBOX_MAX)
         self._reads = Mailbox("readers", limits.READER_MAILBOX_MAX)
         self._writer = Writer(self._writes, partial(WritingStore, paths), self._swarm)
+        turns = Turns()
         self._readers = [
             Reader(
                 f"reader {number}",
                 self._reads,
                 partial(ReadingStore, paths),
+                turns=turns,
                 swarm=self._swarm,
                 writer=self._writes,
                 stats=stats,
@@ -99,6 +108,7 @@ class System:
             for number in range(1, limits.READERS + 1)
         ]
         self._stopping = False
+        self._ending = trio.Event()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["System"]:
@@ -114,16 +124,18 @@ class System:
         try:
             await trio.to_thread.run_sync(self._swarm.open)
             async with trio.open_nursery() as nursery:
-                await nursery.start(supervise, self._writer)
+                await nursery.start(self._supervise, self._writer)
                 async with trio.open_nursery() as readers:
                     for reader in self._readers:
-                        await readers.start(supervise, reader)
+                        await readers.start(self._supervise, reader)
                     async with trio.open_nursery() as upkeep:
-                        upkeep.start_soon(Janitor(self._writes, self._swarm).run)
+                        upkeep.start_soon(Janitor(self._writes, self._swarm, self._wal).run)
+                        upkeep.start_soon(self._sentry().run)
                         try:
                             yield self
                         finally:
                             self._stopping = True
+                            self._ending.set()
                             self._swarm.stop()
                             upkeep.cancel_scope.cancel()
                             self._reads.close()
@@ -135,6 +147,14 @@ class System:
             self._writes.close()
             self._swarm.close()
             lock.release()
+
+    async def _supervise(
+        self, actor: Writer | Reader, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        await supervise(actor, ending=self._ending, task_status=task_status)
+
+    def _sentry(self) -> Sentry:
+        return Sentry(self._paths.database, self._writer, self._readers, writes=self._writes, reads=self._reads)
 
     def post(self, message: WriteMessage[R]) -> Envelope[R]:
         """Put a write into the writer's mailbox; `reply()` waits for its end.
@@ -156,11 +176,23 @@ class System:
             Rejection: whatever the writer answered.
         """
         try:
-            return await self._writes.reply_to(envelope)
+            reply = await self._writes.reply_to(envelope)
         except DeadlineExceeded:
             if self._writer.waits_for_lock:
                 raise StorageBusy("The writer waits for a lock that another process holds.") from None
             raise
+        if isinstance(reply, Purged):
+            return await self._purged_to_the_end(envelope, reply)  # type: ignore[return-value]
+        return reply
+
+    async def _purged_to_the_end(self, envelope: Envelope[Any], first: Purged) -> Purged:
+        """Purge on, slice by slice with other writes between them, until nothing is left or the call's time is over."""
+        purged, last = first.purged, first
+        with suppress(Rejection):  # what went is gone, and what did not is the next purge's
+            while last.purged == limits.PURGE_ROWS and trio.current_time() < envelope.deadline:
+                last = await self._writes.ask(envelope.message, within_s=limits.WRITE_BUDGET_S)
+                purged += last.purged
+        return replace(last, purged=purged)
 
     async def ask(self, message: Message[R]) -> R:
         """Answer any operation's message; see post() and reply() for what a write may raise.
@@ -206,10 +238,14 @@ class System:
             raise InvalidRequest("agent: scope=own needs the agent whose rows are counted.")
         owner = message.agent if message.scope == "own" else None
         store = await self._reads.ask(GetStoreState(agent=message.agent, owner=owner), within_s=limits.READ_DEADLINE_S)
-        return self.stats.statistics(store, self.actors(), limits.BOUNDS, self._foreign_change_at_s())
+        seen = self._foreign_change_at_s(), self._integrity()
+        return self.stats.statistics(store, self.actors(), limits.BOUNDS, *seen)
 
     def _foreign_change_at_s(self) -> float | None:
         return None if self._writer.store is None else self._writer.store.foreign_change_at_s
+
+    def _integrity(self) -> Integrity | None:
+        return None if self._writer.store is None else self._writer.store.integrity
 
     def actors(self) -> dict[str, ActorState]:
         """The mailboxes and the restarts of the actors behind them."""
@@ -226,6 +262,9 @@ class System:
         """For how many seconds the writer has worked without a sign of life; 0 while it waits for messages."""
         return self._writer.silent_s()
 
+    def _wal(self) -> WriteAheadLog | None:
+        return None if self._writer.store is None else self._writer.store.wal
+
     def health(self) -> Health:
         """The state of the service, from what the actors know and two stat() calls."""
         if self._stopping:
@@ -233,20 +272,39 @@ class System:
         store = self._writer.store
         if store is None:
             return Health("not_ready", ("writer_down",))
-        reasons = []
-        if all(reader.store is None for reader in self._readers):
+        reading = [reader.store.reads for reader in self._readers if reader.store is not None]
+        if not reading:
             return Health("not_ready", ("readers_down",))
         if not store.database_in_place:
-            reasons.append("database_moved")
-        if not store.state_in_place:
-            reasons.append("state_moved")
-        if store.journal_mode != "wal":
-            reasons.append("not_wal")
-        if store.index_error is not None:
-            reasons.append("index_behind")
-        if self._writer.waits_for_lock:
-            reasons.append("storage_busy")
+            return Health("not_ready", ("database_moved",))
+        failed = _failed(store, reading)
+        reasons: list[str] = [
+            code for code in ("storage_damaged", "storage_full", "storage_unavailable") if code in failed
+        ]
+        if reasons and not store.writes.works and not any(side.works for side in reading):
+            return Health("not_ready", tuple(reasons))
+        reasons += [
+            reason
+            for reason, holds in (
+                ("wal_removed", not store.logs_in_place),
+                ("state_moved", not store.state_in_place),
+                ("state_failing", store.state_in_place and not store.state_works),
+                ("not_wal", store.journal_mode != "wal"),
+                ("index_behind", store.index_error is not None),
+                ("storage_busy", self._writer.waits_for_lock),
+                ("wal_large", store.wal.is_large),
+                ("writer_busy", self._writer.silent_s() > limits.BUSY_TIMEOUT_MS / 1000 + _BUSY_GRACE_S),
+            )
+            if holds
+        ]
         return Health("degraded" if reasons else "ok", tuple(reasons))
+
+
+def _failed(store: WritingStore, reading: Sequence[Side]) -> set[str]:
+    """The codes by which reads and writes of the database have failed, or a check of it."""
+    sides = (store.writes, store.reads, *reading)
+    found = {side.failure.code for side in sides if side.failure is not None}
+    return found if store.integrity.sound else {*found, "storage_damaged"}
 
 
 def _cause(error: BaseException) -> BaseException:

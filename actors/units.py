@@ -15,6 +15,7 @@ from actors.messages import (
     GetShort,
     GetStoreState,
     IsRegistered,
+    JoinSegments,
     Message,
     Purge,
     Recall,
@@ -128,6 +129,11 @@ def _(message: CatchUp, store: WritingStore) -> bool:
 @upkeep_unit.register
 def _(message: Sweep, store: WritingStore) -> bool:
     return store.sweep()
+
+
+@upkeep_unit.register
+def _(message: JoinSegments, store: WritingStore) -> bool:
+    return store.join_segments()
 
 
 @upkeep_unit.register

@@ -3,6 +3,7 @@
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
@@ -15,11 +16,13 @@ from actors.errors import DeadlineExceeded, Internal, OutcomeUnknown
 from actors.life_units import file_unit
 from actors.mailbox import Envelope, Mailbox, State
 from actors.messages import FileMessage, RemakeIndex, WriteMessage
+from actors.reopening import Reopen
 from actors.swarm_messages import FollowPages
 from actors.units import upkeep_unit, write_of
 from storage import limits
 from storage.batch import Outcome
 from storage.errors import Rejection, StorageBusy
+from storage.search.failures import IndexFailure
 from storage.swarm.swarm import Swarm
 from storage.swarm.telling import Telling
 from storage.writing import WritingStore
@@ -50,16 +53,32 @@ class Writer:
         self.restarts = 0
         self.store: WritingStore | None = None
         """The open store; None while the writer is down."""
+        self.holds_files = False
+        """True until the store is closed to the end: it is no longer of use before."""
         self.waits_for_lock = False
         """True while another process holds the database's write lock."""
         self._index_error: Exception | None = None
         self._next_progress = 0.0
         self._tell_from_s = 0.0
+        self._reopen: Reopen | None = None
+        """Set when the store is to be closed and opened anew."""
         self._worked_since: float | None = None
         """When the unit or the wait for a lock that runs now began; None between them."""
 
     async def run(self, opened: Callable[[], None]) -> None:
-        """Open the store and handle messages until the mailbox is closed and drained."""
+        """Open the store and handle messages until the mailbox is closed and drained; when told to, open it anew."""
+        while True:
+            self._reopen = None
+            self.holds_files = True
+            try:
+                await self._run_open(opened)
+            finally:
+                self.holds_files = False
+            if self._reopen is None:
+                return
+            await self._reopen.allowed.wait()
+
+    async def _run_open(self, opened: Callable[[], None]) -> None:
         store = await trio.to_thread.run_sync(self._open_store)
         self.store = store
         if self._swarm.telling is not None:
@@ -70,11 +89,15 @@ class Writer:
         try:
             async for envelope in self._mailbox:
                 await self._handle([envelope, *self._mailbox.take(limits.BATCH_MESSAGES_MAX - 1)])
+                if self._reopen is not None:
+                    break
         finally:
             self.store = None
             with trio.CancelScope(shield=True):
                 await trio.to_thread.run_sync(self._swarm.memory.close)
-                await trio.to_thread.run_sync(store.close)
+                aside = await trio.to_thread.run_sync(store.close)
+            if aside is not None:
+                log.warning("wal_set_aside", path=str(aside), hint="It belongs to the database that was here before.")
 
     async def _reconcile(self) -> None:
         """Make up for what a crash left undone in the swarm's files. Whatever they are, the memory is served."""
@@ -255,19 +278,23 @@ class Writer:
             log.exception("upkeep_failed", message=type(message).__name__)
             envelope.refuse(Internal())
         else:
-            if isinstance(message, FollowPages):
+            if isinstance(message, Reopen):
+                self._reopen = message if reply else None
+            elif isinstance(message, FollowPages):
                 await self._tell()
             else:
-                self._log_index(self.store, remade=isinstance(message, RemakeIndex), behind=reply is False)
+                await self._log_index(self.store, remade=isinstance(message, RemakeIndex), behind=reply is False)
             envelope.reply(reply)
 
     def _upkeep_unit(self, message: Any, store: WritingStore) -> Any:
+        if isinstance(message, Reopen):
+            return store.may_be_closed()
         if not isinstance(message, FollowPages):
             return upkeep_unit(message, store)
         self._swarm.memory.follow()
         return not self._swarm.memory.behind
 
-    def _log_index(self, store: WritingStore, *, remade: bool, behind: bool) -> None:
+    async def _log_index(self, store: WritingStore, *, remade: bool, behind: bool) -> None:
         """A line when the index is made anew, and one every few seconds until it has followed the tables."""
         now = trio.current_time()
         if remade:
@@ -276,8 +303,9 @@ class Writer:
             )
         if not behind or now < self._next_progress:
             return
-        total = store.rows_to_index()
-        share = round(store.rows_indexed() / total, 3) if total else 1.0
+        share = 1.0
+        with suppress(Rejection, IndexFailure):  # whoever asks next is told
+            share = await self._in_thread(store.share_indexed)
         if share < 1.0:
             log.info("index_rebuilding", share=share)
             self._next_progress = now + _PROGRESS_PERIOD_S

@@ -1,6 +1,7 @@
 """SQLite access: one writable connection, read-only ones beside it, and the transaction that a write is."""
 
 import os
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -41,11 +42,14 @@ def check_database_file(path: Path) -> None:
 def open_writer(path: Path) -> apsw.Connection:
     """Open the only connection of this process that may write the database. The file must exist.
 
-    synchronous=FULL: a write is answered when it is on disk.
+    synchronous=FULL: a write is answered when it is on disk. A WAL that has grown beyond WAL_BYTES_KEPT is cut when
+    this connection is the first that writes after all of it was copied back. Pinned by
+    test_wal_is_cut_by_the_write_that_uses_it_anew.
     """
     db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
     db.set_busy_timeout(limits.BUSY_TIMEOUT_MS)
     db.execute("PRAGMA synchronous = FULL")
+    fetch(db, f"PRAGMA journal_size_limit = {limits.WAL_BYTES_KEPT}")
     return db
 
 
@@ -104,6 +108,13 @@ def transaction(db: apsw.Connection) -> Iterator[None]:
         raise
 
 
+def prove_writable(db: apsw.Connection) -> None:
+    """Write the head of the file as it is: the smallest write, which changes nothing and shows that one works."""
+    with transaction(db):
+        version = int(fetch(db, "PRAGMA user_version")[0][0])
+        fetch(db, f"PRAGMA user_version = {version}")
+
+
 @contextmanager
 def savepoint(db: apsw.Connection) -> Iterator[None]:
     """Run the block as a part of the transaction that can be undone by itself."""
@@ -118,6 +129,16 @@ def savepoint(db: apsw.Connection) -> Iterator[None]:
     db.execute("RELEASE message")
 
 
+def passive_checkpoint(db: apsw.Connection) -> tuple[int, int]:
+    """Copy what readers allow from the WAL into the database: (pages in use, those of them that are copied).
+
+    (-1, -1) where the database is in another mode, or another process copies in this moment. Never TRUNCATE: the file
+    is shared.
+    """
+    _, used, copied = fetch(db, "PRAGMA wal_checkpoint(PASSIVE)")[0]
+    return int(used), int(copied)
+
+
 def close(db: apsw.Connection) -> None:
     """Close a connection without a long hold of the GIL.
 
@@ -127,6 +148,29 @@ def close(db: apsw.Connection) -> None:
     with suppress(apsw.Error):
         fetch(db, "PRAGMA wal_checkpoint(PASSIVE)")
     db.close()
+
+
+def close_opened(db: apsw.Connection, identity: "FileIdentity", logs: "LogFiles") -> Path | None:
+    """Close the last connection to a file that may have been moved; where its WAL was set aside to, if it was.
+
+    It is set aside where another file has come in the place of the one that was open, and where nothing is there and
+    the WAL holds nothing more than the file that went.
+    """
+    copied = False
+    with suppress(apsw.Error):
+        used, done = passive_checkpoint(db)
+        copied = used == done
+    db.close()
+    if identity.unchanged or not (copied or identity.exists):
+        return None
+    return logs.set_aside()
+
+
+def open_alone(path: Path) -> apsw.Connection:
+    """Open a database file for reading as it is, without what lies beside it: that may be another database's WAL."""
+    return apsw.Connection(
+        f"{path.absolute().as_uri()}?immutable=1", flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+    )
 
 
 class FileIdentity:
@@ -145,6 +189,11 @@ class FileIdentity:
         return status.st_dev, status.st_ino
 
     @property
+    def exists(self) -> bool:
+        """Whether the path names any file."""
+        return self._now() is not None
+
+    @property
     def unchanged(self) -> bool:
         """True while the path names the file that was opened."""
         return self._now() == self.opened
@@ -156,7 +205,61 @@ class FileIdentity:
             StorageUnavailable: the path was removed or names another file.
         """
         if not self.unchanged:
-            raise StorageUnavailable("The database file was removed or replaced while the service had it open.")
+            raise StorageUnavailable(
+                "The database file was removed or replaced while the service had it open; when it is back, or a sound "
+                "one is in its place, that is served without a restart."
+            )
+
+
+class LogFiles:
+    """The `-wal` and `-shm` of a database that is open in WAL mode. SQLite itself never looks whether they are there.
+
+    It goes on in files that nobody else sees: what is written then is lost with the process, and another process makes
+    files of its own beside them.
+    """
+
+    def __init__(self, database: Path) -> None:
+        self._wal = database.with_name(database.name + "-wal")
+        self._shm = database.with_name(database.name + "-shm")
+        self._opened = FileIdentity(self._wal), FileIdentity(self._shm)
+
+    @property
+    def unchanged(self) -> bool:
+        """False when one of them was removed or replaced since this was made."""
+        return all(file.unchanged for file in self._opened)
+
+    @property
+    def is_ours_in_place(self) -> bool:
+        """Whether the path of the WAL names the one that is open."""
+        return self._opened[0].opened is not None and self._opened[0].unchanged
+
+    def require(self) -> None:
+        """Refuse to write where a log is gone.
+
+        Raises:
+            StorageUnavailable: one of them was removed or replaced.
+        """
+        if not self.unchanged:
+            raise StorageUnavailable(
+                "A file beside the database (-wal or -shm) was removed while the service had it open; the database is "
+                "being opened anew."
+            )
+
+    def set_aside(self) -> Path | None:
+        """Take them out of the way of the database that is now in the place of theirs; where the WAL is then, if any.
+
+        SQLite would copy this WAL into whatever database lies beside it, and damage it.
+        """
+        aside = None
+        if self.is_ours_in_place:
+            aside = self._wal.with_name(f"{self._wal.name}.of-replaced-{time.time_ns() // 1_000_000}")
+            self._wal.rename(aside)
+            if not aside.stat().st_size:
+                aside.unlink()
+                aside = None
+        if self._opened[1].opened is not None and self._opened[1].unchanged:
+            self._shm.unlink()
+        return aside
 
 
 def fetch(db: apsw.Connection, statement: str, bindings: Sequence[SQLValue] = ()) -> list[tuple[Any, ...]]:

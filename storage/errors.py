@@ -95,6 +95,10 @@ class StorageUnavailable(Rejection):
     retry_after_s = 5
 
 
+class StorageFailed(StorageUnavailable):
+    """SQLite was told by the system that the database's file cannot be read or written, or has lost a table."""
+
+
 class StorageDamaged(Rejection):
     """SQLite reports that the database file is damaged."""
 
@@ -138,10 +142,12 @@ def rejection_of(error: apsw.Error) -> Rejection | None:
             return Interrupted("The read took longer than its deadline and was cut.")
         case apsw.ConstraintError():
             return Conflict(f"The database refused the row ({reason}).")
+        case apsw.IOError() if getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHMSIZE:  # no room for the -shm
+            return StorageFull(f"The disk of the database is full ({reason}).")
         case apsw.IOError() | apsw.CantOpenError() | apsw.ReadOnlyError() | apsw.PermissionsError():
-            return StorageUnavailable(f"The database cannot be used ({reason}).")
+            return StorageFailed(f"The database cannot be used ({reason}).")
         case apsw.SQLError() if "no such" in str(error):
-            return StorageUnavailable(f"The database has lost a table or column that was there at start ({reason}).")
+            return StorageFailed(f"The database has lost a table or column that was there at start ({reason}).")
     return None
 
 
@@ -157,7 +163,7 @@ def translated() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StorageUnavailable(f"The database cannot be used ({type(error).__name__}: {error}).") from error
+        raise StorageFailed(f"The database cannot be used ({type(error).__name__}: {error}).") from error
     except apsw.Error as error:
         rejection = rejection_of(error)
         if rejection is None:

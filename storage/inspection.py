@@ -16,7 +16,8 @@ from storage.records import Tier
 from storage.rows import SEARCHED, any_text, decoded, table_of
 from storage.schema import ROLES, Schema, Table, introspect
 from storage.search.failures import IndexFailure
-from storage.search.index import FORMAT, Index
+from storage.search.index import Index
+from storage.search.tables import FORMAT
 from storage.times import instant, iso, iso_or_none
 
 Seen = tuple[Literal["ok", "WARN", "FATAL"], str, str, str]

@@ -18,16 +18,37 @@ class Paths:
         self.index = self.cache / "index.db"
         self.swarm_index = self.cache / "swarm.db"
         self.lock = self.folder / "lock"
-        self.first_start = False
-        """True from the making of our folder until state.db is in it."""
+        self._unfinished = self.folder / "unfinished"
+        """Lies in our folder from its making until state.db is in it."""
+
+    @property
+    def first_start(self) -> bool:
+        """True from the making of our folder until state.db is in it, however many starts fail or are killed before."""
+        return self._unfinished.exists()
 
     def make_folders(self) -> None:
         """Make our folder; what lies in it is kept."""
         try:
-            self.first_start = self.first_start or not self.folder.exists()
+            if not self.folder.exists():
+                self._make_unfinished()
             self.cache.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigurationError(f"Our folder {self.folder} cannot be made: {error}.") from error
+
+    def _make_unfinished(self) -> None:
+        """Make the folder with its mark in one step: without the mark, a missing state.db is a lost one."""
+        beside = self.folder.with_name(self.folder.name + ".new")
+        beside.mkdir(parents=True, exist_ok=True)
+        (beside / self._unfinished.name).touch()
+        try:
+            beside.rename(self.folder)
+        except OSError:
+            if not self.folder.exists():  # else another process has made it in this moment
+                raise
+
+    def finish(self) -> None:
+        """Note that state.db is in our folder: from now on it must not be missing."""
+        self._unfinished.unlink(missing_ok=True)
 
 
 class ProcessLock:
@@ -52,8 +73,12 @@ class ProcessLock:
                 f"Another solos-memory process ({holder or 'unknown'}) serves {paths.database}. "
                 "Stop it first, or talk to it with --url."
             ) from error
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, f"pid {os.getpid()}\n".encode(), 0)
+        try:
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, f"pid {os.getpid()}\n".encode(), 0)
+        except OSError as error:
+            os.close(self._fd)
+            raise ConfigurationError(f"The lock file {paths.lock} cannot be written: {error}.") from error
 
     def release(self) -> None:
         """Give the lock back."""

@@ -5,8 +5,8 @@ The database is the truth: the index only proposes row ids, and what is shown is
 
 import math
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Literal
 
@@ -22,10 +22,11 @@ from storage.recalling import Question, Recollection, fitted
 from storage.records import Memory, Recalled, RowCounts, Scope, ShortEntries, StoreState, Tier
 from storage.rows import SEARCHED, Row, select_digests, select_rows, table_of
 from storage.schema import introspect
-from storage.search.failures import IndexFailure
+from storage.search.failures import IndexFailure, descriptors_left
 from storage.search.index import Identity, Index
 from storage.search.searching import Searcher
 from storage.short_term import count_short, list_short, read_short
+from storage.soundness import Side
 
 IndexLag = Literal["index_behind", "index_rebuilding"]
 
@@ -59,6 +60,19 @@ class ReadingStore:
         self._index_file: Index | None = None
         self._searcher: Searcher | None = None
         self._followed_version = -1
+        self.reads = Side(mends=False)
+        """How reads of the database ended."""
+
+    @contextmanager
+    def _in_use(self) -> Iterator[None]:
+        """Run a block that reads the database; raise the rejection that an SQLite error stands for, and note it.
+
+        Raises:
+            StorageUnavailable: the path no longer names the file that is open.
+        """
+        self._identity.require()
+        with self.reads.noted(), translated():
+            yield
 
     def close(self) -> None:
         """Close both connections."""
@@ -78,8 +92,7 @@ class ReadingStore:
 
     def is_registered(self, agent: str) -> bool:
         """Whether the registry holds this agent now."""
-        self._identity.require()
-        with translated():
+        with self._in_use():
             return is_registered(self._db, self._schema.registry, agent)
 
     def require_registered(self, agent: str) -> None:
@@ -88,14 +101,12 @@ class ReadingStore:
         Raises:
             UnknownAgent: it does not.
         """
-        self._identity.require()
-        with translated():
+        with self._in_use():
             require_registered(self._db, self._schema.registry, agent)
 
     def registered(self) -> list[str]:
         """Every registered agent."""
-        self._identity.require()
-        with translated():
+        with self._in_use():
             return registered(self._db, self._schema.registry)
 
     # --- recall ---
@@ -105,8 +116,7 @@ class ReadingStore:
 
         Cheap where nothing was written since the last look (data_version).
         """
-        self._identity.require()
-        with translated():
+        with self._in_use():
             try:
                 return self._index_lag()
             except IndexFailure:
@@ -172,9 +182,9 @@ class ReadingStore:
             require_own(question.q, question.agent)
         index = self._index()
         if index is None or self._searcher is None:
-            raise IndexFailure(apsw.CantOpenError("there is no index file that can be read"), damaged=True)
+            raise IndexFailure(apsw.CantOpenError("no index file can be read"), damaged=descriptors_left())
         recollection = Recollection(self._db, self._schema, self._searcher, question, self._clock())
-        with translated():
+        with self.reads.noted(), translated():
             results = fitted(recollection.results(), full=question.full)
             reasons = ("no_embedder", *([lag] if lag else []))
             recalled = Recalled(
@@ -200,8 +210,7 @@ class ReadingStore:
             NotFound: there is none, it has expired, or scope=own hides it.
             Forbidden: it is another agent's persona.
         """
-        self._identity.require()
-        with translated():
+        with self._in_use():
             found = self._durable(agent, row) if tier == "durable" else self._row(tier, row)
         if found is None or not found.live(self._clock()) or (scope == "own" and found.agent != agent):
             raise NotFound(f"There is no memory {tier}:{row} that {agent!r} can read with scope={scope}.")
@@ -209,8 +218,7 @@ class ReadingStore:
 
     def persona(self, agent: str) -> Memory | None:
         """An agent's own persona, whole; None where it has none."""
-        self._identity.require()
-        with translated():
+        with self._in_use():
             row = own_persona(self._db, self._schema, agent)
         return None if row is None else row.memory()
 
@@ -237,8 +245,7 @@ class ReadingStore:
         whose = owner or agent
         if scope == "own" and whose != agent:
             raise InvalidRequest(f"owner: with scope=own only {agent!r}'s own keys can be read.")
-        self._identity.require()
-        with translated():
+        with self._in_use():
             if key is not None:
                 entry = read_short(self._db, self._schema, owner=whose, key=key, now_s=self._clock())
                 return ShortEntries(owner=whose, entries=(entry,))
@@ -264,9 +271,8 @@ class ReadingStore:
 
     def state(self, *, owner: str | None) -> StoreState:
         """Counts by tier, of one owner or of all, and the state of the files."""
-        self._identity.require()
         index = self._index()
-        with translated():
+        with self._in_use():
             counts = RowCounts(
                 short=count_short(self._db, owner=owner, now_s=self._clock()),
                 long=self._count("long", owner),

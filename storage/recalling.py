@@ -1,7 +1,9 @@
 """One recall: what the index proposes is read from the table, checked, and shown as its authors claimed it."""
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import apsw
 
@@ -18,6 +20,7 @@ from storage.search.text import Clause, analyse, clauses_of
 from storage.times import iso_or_none, parse_bound
 
 _ALSO_MAX = 20
+_PERSONAS_KEPT = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,12 +90,27 @@ class Recollection:
     def _found(self, proposal: Proposal) -> list[tuple[float, Memory]]:
         """The best memories with their scores: at least k, where so many candidates hold what they promise."""
         found: list[tuple[float, Memory]] = []
-        for group in _by_sentence(proposal.candidates):
-            if len(found) >= self._question.k:
-                break
-            rows = [(candidate, row) for candidate in group if (row := self._row(candidate)) is not None]
-            found += [(same[0][0].score, self._memory(same)) for same in _by_text(rows)]
+        groups = _by_sentence(proposal.candidates)
+        while groups and len(found) < self._question.k:
+            some, groups = groups[: self._question.k - len(found)], groups[self._question.k - len(found) :]
+            self._read([candidate for group in some for candidate in group])
+            for group in some:
+                rows = [
+                    (candidate, row) for candidate in group if (row := self._looked_at[_place(candidate)]) is not None
+                ]
+                found += [(same[0][0].score, self._memory(same)) for same in _by_text(rows)]
         return found
+
+    def _read(self, candidates: Sequence[Candidate]) -> None:
+        """Look at the candidates' rows as they are now."""
+        unread = {place: one for one in candidates if (place := _place(one)) not in self._looked_at}
+        for tier in {tier for tier, _ in unread}:
+            places = json.dumps([row for of, row in unread if of == tier])
+            where = "WHERE t.rowid IN (SELECT value FROM json_each(?))"
+            rows = {row.row: row for row in select_rows(self._db, self._schema, tier, where, (places,))}
+            for place, candidate in unread.items():
+                if place[0] == tier:
+                    self._looked_at[place] = self._shown(candidate, rows.get(place[1]))
 
     def _filters(self) -> Filters | None:
         """The filters in the index's numbers; None where a name is asked for that no row has."""
@@ -115,17 +133,9 @@ class Recollection:
             live_at_s=self._now_s,
         )
 
-    def _row(self, candidate: Candidate) -> Row | None:
-        """The candidate's row as it is now, if it may be shown."""
-        place = (candidate.document.tier, candidate.document.row)
-        if place not in self._looked_at:
-            self._looked_at[place] = self._shown(candidate)
-        return self._looked_at[place]
-
-    def _shown(self, candidate: Candidate) -> Row | None:
+    def _shown(self, candidate: Candidate, row: Row | None) -> Row | None:
+        """The candidate's row, if it is still the one that was indexed and may be shown."""
         document = candidate.document
-        found = select_rows(self._db, self._schema, document.tier, "WHERE t.rowid = ?", (document.row,))
-        row = next(found, None)
         if row is None or row.digest != document.digest:
             self.stale.append((document.tier, document.row))
             return None
@@ -154,13 +164,12 @@ class Recollection:
         """The oldest of the rows that hold the same sentence; the others as its further authors."""
         candidate = same[0][0]
         first = min((row for _, row in same), key=lambda row: (row.created_s is None, row.created_s or 0.0, row.row))
-        also = [Also(agent=row.agent, id=row.id, created_at=iso_or_none(row.created_at)) for _, row in same]
-        parts = {name: _rounded(part) for name, part in candidate.parts.items()} | {"matched": candidate.share}
-        return replace(
-            first.memory(score=_rounded(candidate.score)),
-            also=tuple(other for other in also if other.id != first.id)[:_ALSO_MAX],
-            parts=parts if self._question.explain else None,
-        )
+        others = [row for _, row in same if row.id != first.id][:_ALSO_MAX]
+        also = tuple(Also(agent=row.agent, id=row.id, created_at=iso_or_none(row.created_at)) for row in others)
+        parts = None
+        if self._question.explain:
+            parts = {name: _rounded(part) for name, part in candidate.parts.items()} | {"matched": candidate.share}
+        return first.memory(score=_rounded(candidate.score), also=also, parts=parts)
 
     def _persona(self) -> tuple[float, Memory] | None:
         """(share of the question that it answers, the caller's own persona), where it is asked for and answers."""
@@ -169,11 +178,21 @@ class Recollection:
         row = own_persona(self._db, self._schema, self._question.agent)
         if row is None:
             return None
-        terms = frozenset(analyse(*row.parts))
+        terms = _terms_of(row.parts)
         satisfied = sum(clause.satisfied_by(terms) for clause in self._clauses)
         if not satisfied:
             return None
         return satisfied / len(self._clauses), row.memory(score=float(satisfied))
+
+
+@lru_cache(maxsize=_PERSONAS_KEPT)
+def _terms_of(parts: tuple[str, ...]) -> frozenset[str]:
+    """The terms of a persona: it is long, asked at each recall of its agent, and seldom changed."""
+    return frozenset(analyse(*parts))
+
+
+def _place(candidate: Candidate) -> tuple[Tier, int]:
+    return candidate.document.tier, candidate.document.row
 
 
 def _by_sentence(candidates: Iterable[Candidate]) -> list[list[Candidate]]:

@@ -53,7 +53,7 @@ class Purged(Record):
     """The expired short memories that were removed."""
 
     purged: int
-    """How many rows went; none of them was visible any more."""
+    """How many rows went; none of them was visible any more. What a call has no time for, the next one removes."""
     remaining: int
     """How many short rows are left, all agents together."""
 

@@ -14,7 +14,7 @@ from typing import Any
 import apsw
 
 from storage.errors import Conflict, InvalidRequest
-from storage.records import Memory, Tier
+from storage.records import Also, Memory, Tier
 from storage.schema import Schema, Table
 from storage.times import SQLValue, TimeForm, instant, iso_or_none
 
@@ -119,7 +119,9 @@ class Row:
         """False from the instant of expiry on."""
         return self.expires_at is None or self.expires_at > now_s
 
-    def memory(self, *, score: float | None = None) -> Memory:
+    def memory(
+        self, *, score: float | None = None, also: tuple[Also, ...] = (), parts: dict[str, float] | None = None
+    ) -> Memory:
         """The row as an answer, with its whole text."""
         return Memory(
             id=self.id,
@@ -137,6 +139,8 @@ class Row:
             created_at=iso_or_none(self.created_at),
             expires_at=iso_or_none(self.expires_at),
             score=score,
+            also=also,
+            parts=parts,
         )
 
 
@@ -158,9 +162,16 @@ def select_digests(
 def _stored(
     db: apsw.Connection, schema: Schema, tier: Tier, where: str, bindings: Sequence[SQLValue]
 ) -> Iterator[tuple[Any, ...]]:
-    table = table_of(schema, tier)
-    columns = ", ".join(any_text(table.sql(role), schema) for role in _ROLES)
-    return iter(db.execute(f"SELECT t.rowid, {columns} FROM {table.quoted} AS t {where}", tuple(bindings)))
+    return iter(db.execute(f"{_select(schema, tier)} {where}", tuple(bindings)))
+
+
+def _select(schema: Schema, tier: Tier) -> str:
+    """The columns of a tier's table `t` in the order of the roles; put together once for each database."""
+    if tier not in schema.selects:
+        table = table_of(schema, tier)
+        columns = ", ".join(any_text(table.sql(role), schema) for role in _ROLES)
+        schema.selects[tier] = f"SELECT t.rowid, {columns} FROM {table.quoted} AS t"
+    return schema.selects[tier]
 
 
 def _digest(values: Sequence[SQLValue]) -> int:

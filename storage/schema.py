@@ -5,7 +5,7 @@ The schema is not ours, and fleets name their columns differently: they are foun
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import apsw
@@ -114,6 +114,8 @@ class Schema:
     episodic: Table
     utf8: bool
     """Whether text is stored as UTF-8; a database may also be UTF-16."""
+    selects: dict[str, str] = field(default_factory=dict, compare=False)
+    """The statements that read a whole row, by tier, kept by those who made them."""
 
 
 @dataclass(frozen=True, slots=True)

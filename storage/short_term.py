@@ -72,10 +72,10 @@ def forget_short(db: apsw.Connection, *, agent: str, key: str, at_s: float) -> i
     return int(gone[0][0])
 
 
-def purge_short(db: apsw.Connection, *, at_s: float) -> list[int]:
-    """Delete every expired row and return their row ids. Runs inside the writer's transaction."""
-    rows = fetch(db, f"SELECT id FROM memory_short WHERE NOT {_LIVE}", (at_s,))
-    db.execute(f"DELETE FROM memory_short WHERE NOT {_LIVE}", (at_s,))
+def purge_short(db: apsw.Connection, *, at_s: float, rows_max: int) -> list[int]:
+    """Delete up to so many expired rows and return their row ids. Runs inside the writer's transaction."""
+    rows = fetch(db, f"SELECT id FROM memory_short WHERE NOT {_LIVE} LIMIT ?", (at_s, rows_max))
+    db.executemany("DELETE FROM memory_short WHERE id = ?", rows)
     return [int(row) for (row,) in rows]
 
 

@@ -9,14 +9,24 @@ with that agent, time and content: the write lock was held, so no other id is po
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import apsw
 
-from storage.database import FileIdentity, close, fetch, open_own, transaction
+from storage.database import (
+    FileIdentity,
+    LogFiles,
+    close_opened,
+    fetch,
+    open_alone,
+    open_own,
+    open_reader,
+    prove_writable,
+    transaction,
+)
 from storage.errors import ConfigurationError, StorageFull, StorageUnavailable
 from storage.records import Tier
 from storage.times import SQLValue
@@ -94,7 +104,13 @@ class State:
         Raises:
             ConfigurationError: it is missing or empty though this is no first start, damaged, or of a newer format. It
                 is never recreated over an old one: retries of writes that it knows would write twice.
+            StorageFull: it may be sound, and its disk is full.
         """
+        self._path = path
+        self.damaged = False
+        """True once SQLite has found damage in the file."""
+        self.works = True
+        """False from a use of the file that failed until a write of it works."""
         self.created = not path.exists()
         if not first_start and (self.created or path.stat().st_size == 0):
             raise ConfigurationError(
@@ -110,6 +126,9 @@ class State:
             self._upgrade(int(self._db.pragma("user_version")), path, now_s)
             self.known_from_s = float(fetch(self._db, "SELECT at_s FROM made")[0][0])
             """Of what happened before, it knows no request ids of events: it was made, or began to keep them, then."""
+            self._logs = LogFiles(path)
+        except apsw.FullError as error:
+            raise StorageFull(f"The disk of {path} is full ({error}).") from error
         except apsw.Error as error:
             raise ConfigurationError(
                 f"{path} cannot be used ({error}). It holds request ids and sessions: restore it from a backup, or "
@@ -123,11 +142,25 @@ class State:
 
     @property
     def in_place(self) -> bool:
-        """False when the file was removed or replaced since it was opened."""
-        return self._identity.unchanged
+        """False when the file, or its -wal or -shm, was removed or replaced since it was opened."""
+        return self._identity.unchanged and self._logs.unchanged
+
+    @property
+    def may_be_reopened(self) -> bool:
+        """True where the file is no longer the one that is open, or was damaged, and what is there now can be used."""
+        unchanged = self._identity.unchanged
+        if unchanged and not self.damaged:
+            return not self._logs.unchanged
+        alone = not unchanged and self._logs.is_ours_in_place
+        try:
+            with closing(open_alone(self._path) if alone else open_reader(self._path)) as db:
+                version = int(db.pragma("user_version"))
+                return 0 < version <= len(_FORMATS) and fetch(db, "PRAGMA quick_check(1)") == [("ok",)]
+        except apsw.Error:
+            return False
 
     @contextmanager
-    def _usable(self) -> Iterator[None]:
+    def _usable(self, *, writing: bool = False) -> Iterator[None]:
         """Run the block with the file that is on disk, and name it where it cannot be used.
 
         Raises:
@@ -135,13 +168,25 @@ class State:
             StorageFull: the disk is full.
         """
         if not self.in_place:
-            raise StorageUnavailable("state.db was removed or replaced while the service had it open; restart it.")
+            raise StorageUnavailable(
+                "state.db was removed or replaced while the service had it open; when a sound one is in its place, it "
+                "is used without a restart."
+            )
         try:
             yield
         except apsw.FullError as error:
+            self.works = False
             raise StorageFull(f"The disk of state.db is full ({error}).") from error
         except apsw.Error as error:
+            self.works = False
+            self.damaged = self.damaged or isinstance(error, apsw.CorruptError | apsw.NotADBError)
             raise StorageUnavailable(f"state.db cannot be used ({type(error).__name__}: {error}).") from error
+        self.works = self.works or (writing and not self.damaged)
+
+    def prove_writable(self) -> None:
+        """See whether a write works."""
+        with self._usable(writing=True):
+            prove_writable(self._db)
 
     def _upgrade(self, version: int, path: Path, now_s: float) -> None:
         if version > len(_FORMATS):
@@ -179,7 +224,7 @@ class State:
 
     def intend(self, intents: Sequence[Recorded], sessions: Sequence[SessionRow]) -> None:
         """Commit what a batch is about to write."""
-        with self._usable(), transaction(self._db):
+        with self._usable(writing=True), transaction(self._db):
             for link in sessions:
                 self._db.execute("INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?)", link)
             for intent in intents:
@@ -200,7 +245,7 @@ class State:
 
     def settle(self, done: Sequence[Request], dropped: Sequence[Request]) -> None:
         """Commit how intents ended: `done` ones have their rows, `dropped` ones never happened."""
-        with self._usable(), transaction(self._db):
+        with self._usable(writing=True), transaction(self._db):
             for request in done:
                 self._db.execute("UPDATE requests SET settled = 1 WHERE agent = ? AND request_id = ?", request.key)
             for request in dropped:
@@ -221,4 +266,4 @@ class State:
 
     def close(self) -> None:
         """Close the connection."""
-        close(self._db)
+        close_opened(self._db, self._identity, self._logs)

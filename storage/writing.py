@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import apsw
@@ -15,7 +16,7 @@ from storage import limits
 from storage.agents import require_registered
 from storage.batch import Batch, Outcome, RolledBack, Write, as_answer
 from storage.checks import require_readable
-from storage.database import FileIdentity, check_database_file, close, ensure_wal, fetch, open_writer
+from storage.database import check_database_file, ensure_wal, open_writer, passive_checkpoint, prove_writable
 from storage.errors import ConfigurationError, Rejection, StorageDamaged, translated
 from storage.following import Follower
 from storage.paths import Paths
@@ -24,8 +25,16 @@ from storage.rows import SEARCHED
 from storage.schema import Schema, ensure_short, introspect
 from storage.search.failures import IndexFailure
 from storage.search.index import Identity, Index
+from storage.soundness import Side
+from storage.standing import Place, Standing
 from storage.state import State
+from storage.wal import WriteAheadLog
 from storage.write_units import WriteUnits
+
+_CHECKPOINT_PAGES = 1_000
+"""SQLite's own default: a COMMIT that leaves a longer WAL copies it back."""
+
+_PROOF_BUSY_MS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +48,8 @@ class OpenReport:
     index_rebuilt: bool
     intents_settled: int
     intents_dropped: int
+    another_database: bool = False
+    """Whether the database is another one than the index followed: it was made anew, and no intent was settled."""
 
 
 class WritingStore:
@@ -54,44 +65,95 @@ class WritingStore:
         check_database_file(paths.database)
         paths.make_folders()
         self._clock = clock
-        self._identity = FileIdentity(paths.database)  # before it is opened: a replacement in between must be noticed
+        self._place = Place(paths.database)
         try:
             with translated():
                 self._db = open_writer(paths.database)
-                require_readable(self._db, paths.database)
+                self.integrity = require_readable(self._db, paths.database)
+                """What the last check of the database said; whoever makes the next one notes it here."""
                 self.schema: Schema = introspect(self._db, paths.database)
                 found, self.journal_mode = ensure_wal(self._db)
                 created = ensure_short(self._db)
         except StorageDamaged as damaged:
             raise ConfigurationError(f"{paths.database}: {damaged.detail} It was left untouched.") from damaged
+        if self.journal_mode == "wal":
+            self._place.watch_logs()
+        self.writes = Side(mends=True)
+        """How writes ended."""
+        self.reads = Side(mends=False)
+        """How the writer's own reading of the tables ended, as the index follows them."""
+        self.wal = WriteAheadLog(paths.database)
         self._units = WriteUnits(self._db, self.schema, clock)
         self._state = State(paths.state, first_start=paths.first_start, now_s=clock())
-        paths.first_start = False
+        paths.finish()
         self._index = Index(paths.index, writable=True)
         self._follower = Follower(self._db, self.schema, self._state, self._index, clock=clock)
-        self.index_error: Exception | None = None
-        """Why the index could not follow; None while it can."""
-        settled, dropped = self._settle_open_intents()
+        self._index_errors: dict[str, Exception] = {}
+        """How work on the index failed, by its kind: a sweep that finds nothing to write says nothing of new rows."""
+        another = self._follows_another()
+        settled, dropped = (0, 0) if another else self._settle_open_intents()
         self.report = OpenReport(
-            found, self.journal_mode, created, self._state.created, self._index.rebuilt, settled, dropped
+            found, self.journal_mode, created, self._state.created, self._index.rebuilt, settled, dropped, another
         )
 
-    def close(self) -> None:
-        """Checkpoint passively and close; the order is the opening's read backwards."""
+    def _follows_another(self) -> bool:
+        """Whether the index is another database's; then it is made anew.
+
+        Intents stay open then: whether they happened is told by the database that they were made for, if it comes
+        back. Until then each is void, for its row is not there.
+        """
+        with suppress(IndexFailure):
+            if self._follower.follows_another(seed=0):
+                self._index.remake()
+                return True
+        return False
+
+    def close(self) -> Path | None:
+        """Checkpoint passively and close; the order is the opening's read backwards.
+
+        Where another database has come in place of this one, its WAL is set aside; where to, is the answer.
+        """
         self._follower.close()
         self._index.close()
         self._state.close()
-        close(self._db)
+        return self._place.close(self._db)
 
     @property
     def database_in_place(self) -> bool:
         """False when the database's path no longer names the file that is open."""
-        return self._identity.unchanged
+        return self._place.database_unchanged
+
+    @property
+    def logs_in_place(self) -> bool:
+        """False when the -wal or -shm beside the database was removed or replaced; then no write is begun."""
+        return self._place.logs_unchanged
 
     @property
     def state_in_place(self) -> bool:
         """False when state.db was removed or replaced; then a write with a request id is refused."""
         return self._state.in_place
+
+    @property
+    def state_works(self) -> bool:
+        """False from a use of state.db that failed until a write of it works."""
+        return self._state.works
+
+    def standing(self) -> Standing:
+        """Whether the files are still those that are open. From any thread."""
+        return self._place.standing(self._state)
+
+    def may_be_closed(self) -> bool:
+        """Whether nothing that was acknowledged is lost by closing.
+
+        Raises:
+            Rejection: that cannot be told at the moment.
+        """
+        return self._place.may_be_closed(self._db)
+
+    @property
+    def index_error(self) -> Exception | None:
+        """Why the index could not follow; None while it can."""
+        return next(iter(self._index_errors.values()), None)
 
     @property
     def foreign_change_at_s(self) -> float | None:
@@ -125,9 +187,24 @@ class WritingStore:
 
         Raises:
             StorageBusy: another process holds the write lock; nothing was begun.
-            StorageUnavailable: the database's path no longer names the file that is open; nothing was begun.
+            StorageUnavailable: the database's path no longer names the file that is open, or its WAL is gone; nothing
+                was begun.
         """
-        self._identity.require()
+        try:
+            outcomes = self._apply(writes, wait_s)
+        except Rejection as refusal:
+            self.writes.met(refusal)
+            raise
+        for outcome in outcomes:
+            if outcome.error is not None:
+                self.writes.met(outcome.error)
+            elif not outcome.replayed:
+                self.writes.worked()
+        return outcomes
+
+    def _apply(self, writes: Sequence[Write[Any]], wait_s: float) -> list[Outcome]:
+        self._place.require()
+        self._db.wal_autocheckpoint(0 if self.wal.is_held else _CHECKPOINT_PAGES)  # a held one is copied back aside
         self._db.set_busy_timeout(int(wait_s * 1000))
         try:
             return self._transact(writes)
@@ -157,7 +234,7 @@ class WritingStore:
         with translated():
             db.execute("BEGIN IMMEDIATE")
         try:
-            self._identity.require()  # again: the wait for the lock may have been long
+            self._place.require()  # again: the wait for the lock may have been long
             batch = Batch(self._units, self._state, writes)
             batch.run(limits.BATCH_S_MAX)
             try:
@@ -188,7 +265,7 @@ class WritingStore:
                 ]
             )
         except Exception as error:  # whatever it is: the rows are on disk, and their writers are told so
-            self.index_error = error
+            self._index_errors["follow"] = error
             batch.mark_index_behind()
 
     def refresh(self, touched: Sequence[tuple[Tier, int]]) -> None:
@@ -202,11 +279,15 @@ class WritingStore:
 
     def catch_up(self, budget_s: float = limits.CATCH_UP_SLICE_S) -> bool:
         """Index what the tables hold beyond the high-water marks, for about `budget_s`; True when nothing is left."""
-        return self._with_index(lambda: self._follower.catch_up(time.monotonic() + budget_s))
+        return self._with_index("follow", lambda: self._follower.catch_up(time.monotonic() + budget_s))
 
     def sweep(self, budget_s: float = limits.CATCH_UP_SLICE_S) -> bool:
         """Look for rows that others changed or deleted, for about `budget_s`; True when none is left to look at."""
-        return self._with_index(lambda: self._follower.sweep(time.monotonic() + budget_s))
+        return self._with_index("sweep", lambda: self._follower.sweep(time.monotonic() + budget_s))
+
+    def join_segments(self, budget_s: float = limits.CATCH_UP_SLICE_S) -> bool:
+        """Keep the index's posting lists in few pieces, for about `budget_s`; True when there is nothing to join."""
+        return self._with_index("join", lambda: self._index.join_segments(time.monotonic() + budget_s))
 
     def check_index(self, seed: int) -> bool:
         """Look up a sample of rows; where one is not found, the index is thrown away. True when it was sound."""
@@ -217,20 +298,25 @@ class WritingStore:
             self._index.remake()
             return False
 
-        return self._with_index(check)
+        return self._with_index("check", check)
 
-    def _with_index(self, work: Callable[[], bool]) -> bool:
-        """Do something with the index; a damaged one is made anew, and False is the answer."""
+    def _with_index(self, kind: str, work: Callable[[], bool]) -> bool:
+        """Do something with the index; a damaged one is made anew, and False is the answer.
+
+        Raises:
+            Rejection: the tables cannot be read; nothing is made beside a database that is gone.
+        """
+        self._place.require_database()
         try:
-            with translated():
+            with self.reads.noted(), translated():
                 done = work()
         except IndexFailure as failure:
-            self.index_error = failure
+            self._index_errors[kind] = failure
             if failure.damaged:
                 with suppress(IndexFailure, OSError):  # the next look tries again
                     self._index.remake()
             return False
-        self.index_error = None
+        self._index_errors.pop(kind, None)
         return done
 
     def remake_index(self) -> None:
@@ -259,12 +345,36 @@ class WritingStore:
         """How far of that the index has followed."""
         return sum(max(self._index.high_water(tier), 0) for tier in SEARCHED)
 
+    def share_indexed(self) -> float:
+        """The part of the tables' row ids that the index has followed.
+
+        Raises:
+            IndexFailure, Rejection: the index, or the tables, cannot be read.
+        """
+        with self.reads.noted(), translated():
+            total = self.rows_to_index()
+            return round(self.rows_indexed() / total, 3) if total else 1.0
+
     # --- upkeep ---
 
     def checkpoint(self) -> None:
-        """Copy what readers allow from the WAL into the database. Never TRUNCATE: the file is shared."""
-        with translated():
-            fetch(self._db, "PRAGMA wal_checkpoint(PASSIVE)")
+        """Copy a WAL that nobody holds back to its end, so that the next write uses it anew; see storage/wal.py.
+
+        After a write that failed, see whether one works again.
+        """
+        self._place.require()
+        if self.writes.failure is not None:
+            self._prove_writable()
+        if not self._state.works:
+            self._state.prove_writable()
+        if not self.wal.is_held:
+            with translated():
+                passive_checkpoint(self._db)
+
+    def _prove_writable(self) -> None:
+        self._db.set_busy_timeout(_PROOF_BUSY_MS)
+        with self.writes.noted(), translated():
+            prove_writable(self._db)
 
     def expire_requests(self) -> int:
         """Forget request ids that are older than REQUEST_ID_KEPT_S."""

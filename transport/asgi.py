@@ -2,19 +2,28 @@
 
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import pydantic_core
 import trio
-from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from quart_trio import QuartTrio
 
 from storage import limits
 from storage.errors import InvalidRequest, Rejection, TooLarge
 from transport.execute import Answer, Caller, Executor
+from transport.mcp_calls import answered, call_of
+from transport.mcp_tools import Mcp
 from transport.operations import compact
 from transport.page import Origins, is_page, page_answer
-from transport.rejections import ForeignOrigin, MethodNotAllowed, UnsupportedMediaType, WrongHost
+from transport.rejections import (
+    Crowded,
+    ForeignOrigin,
+    MethodNotAllowed,
+    SlowRequest,
+    UnsupportedMediaType,
+    WrongHost,
+)
 
 Scope = MutableMapping[str, Any]
 Event = MutableMapping[str, Any]
@@ -25,8 +34,12 @@ LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 _END_WITHIN_S = 10
 _DISCARD_WITHIN_S = 2
 _DISCARD_BYTES_MAX = 16 * limits.BODY_BYTES_MAX
+_SMALL_BYTES = 65_536
+"""A body up to this size always has room: large ones that do not end must not keep ordinary calls out."""
 _MCP_PATH = "/mcp"
 _PARSE_ERROR = -32700
+_INVALID_REQUEST = -32600
+_TAKES_JSON = ("*/*", "application/*", "application/json")
 _ONCE = (b"host", b"origin", b"x-agent-id", b"idempotency-key")
 
 
@@ -36,7 +49,7 @@ class Front:
     def __init__(
         self,
         rest: QuartTrio,
-        mcp: StreamableHTTPSessionManager,
+        mcp: Mcp,
         executor: Executor,
         *,
         port: int,
@@ -49,6 +62,7 @@ class Front:
         self._hosts = {*LOOPBACK_HOSTS, *(host.lower() for host in allowed_hosts)}
         self._origins = {f"http://{host}:{port}" for host in self._hosts}
         self._page_origins = Origins(allowed_origins)
+        self._arriving = _Arriving()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI scope. Lifespan events go to the application behind; MCP has no use for them."""
@@ -63,7 +77,7 @@ class Front:
         headers = _headers(scope)
         is_mcp = scope["path"] == _MCP_PATH
         caller = Caller("mcp" if is_mcp else "rest", headers.get(b"x-agent-id"), headers.get(b"idempotency-key"))
-        intake = _Intake(receive)
+        intake = _Intake(receive, self._arriving)
         origin = headers.get(b"origin")
         if origin is not None and self._page_origins.allow(scope["path"], origin):
             send = _with_headers(send, self._page_origins.headers(origin))
@@ -83,9 +97,9 @@ class Front:
             await _respond(page_answer(answer) if is_page(scope["path"]) else answer, send, allow)
         except _ClientGone:
             return
-        except _NoJson as error:
+        except _NoMessage as error:
             answer = await self._executor.refuse(caller, error.rejection)
-            await _send_json(send, 400, _json_rpc_error(answer.body["error"]["detail"]))
+            await _send_json(send, error.status, _json_rpc_error(error.code, error.rejection.detail))
 
     def _guard(self, scope: Scope, headers: dict[bytes, str]) -> None:
         """Refuse requests that a foreign page could have made through a browser on this host (DNS rebinding).
@@ -121,22 +135,53 @@ class Front:
         if not headers.get(b"content-type", "").lower().startswith("application/json"):
             raise UnsupportedMediaType
         body = await intake.body()
-        try:
-            pydantic_core.from_json(body)
-        except ValueError as error:
-            raise _NoJson(error) from None
-        await self._mcp.handle_request(scope, _replaying(body, intake.receive), send)
+        message = _message(body)
+        if not any(
+            kind.partition(";")[0].strip() in _TAKES_JSON for kind in headers.get(b"accept", "").lower().split(",")
+        ):
+            raise _NoMessage(_INVALID_REQUEST, "Accept: must name application/json.", status=406)
+        version = headers.get(b"mcp-protocol-version")
+        if call := call_of(message, version):
+            named = {name.decode("latin-1"): value for name, value in headers.items()}
+            await _send_json(send, 200, await answered(self._mcp.server, call, version, named))
+        else:
+            await self._mcp.sessions.handle_request(scope, _replaying(body, intake.receive), send)
 
 
 class _ClientGone(Exception):
     """The client left before its request was complete: there is nobody to answer, and nothing to do."""
 
 
-class _NoJson(Exception):
-    """The body of an MCP request is no JSON (a lone surrogate makes it none)."""
+class _NoMessage(Exception):
+    """An MCP request holds no message that can be answered under its id."""
 
-    def __init__(self, error: ValueError) -> None:
-        self.rejection = InvalidRequest(f"The body is no JSON ({str(error)[:120]}).")
+    def __init__(self, code: int, detail: str, *, status: int = 400) -> None:
+        self.code = code
+        self.rejection = InvalidRequest(detail)
+        self.status = status
+
+
+def _message(body: bytes) -> dict[str, Any]:
+    """The JSON-RPC message in a body, unless the SDK would not answer it as JSON-RPC wants it.
+
+    It takes a request whose id is null, a fraction, a boolean or a list for a notification, and one that also holds a
+    result for an answer: 202, and the caller waits for ever. Pinned by test_a_request_whose_id_is_none_is_told_so.
+
+    Raises:
+        _NoMessage: the body is no JSON (a lone surrogate makes it none), no object, or a request with no proper id,
+            or a request and an answer at once.
+    """
+    try:
+        message = pydantic_core.from_json(body)
+    except ValueError as error:
+        raise _NoMessage(_PARSE_ERROR, f"The body is no JSON ({str(error)[:120]}).") from None
+    if not isinstance(message, dict):
+        raise _NoMessage(_INVALID_REQUEST, "The body must be one JSON-RPC message, an object; batches are not taken.")
+    if "method" in message and ("result" in message or "error" in message):
+        raise _NoMessage(_INVALID_REQUEST, "method: stands in a request, result and error in an answer; not in one.")
+    if "method" in message and "id" in message and type(message["id"]) not in (int, str):
+        raise _NoMessage(_INVALID_REQUEST, "id: must be a text or a whole number; a notification has none.")
+    return message
 
 
 def _headers(scope: Scope) -> dict[bytes, str]:
@@ -148,11 +193,29 @@ def _without_port(host: str) -> str:
     return name if colon and port.isdigit() else host
 
 
+@dataclass
+class _Arriving:
+    """How much of all bodies has come that are not complete."""
+
+    held_bytes: int = 0
+
+    def hold(self, length: int, whole: int) -> None:
+        """Hold more of one, of which `whole` has come now.
+
+        Raises:
+            Crowded: together they exceed ARRIVING_BYTES_MAX, and this one is no small one.
+        """
+        self.held_bytes += length
+        if self.held_bytes > limits.ARRIVING_BYTES_MAX and whole > _SMALL_BYTES:
+            raise Crowded(f"{self.held_bytes:,} bytes of unfinished bodies wait.")
+
+
 class _Intake:
     """The body of one request, as it comes in."""
 
-    def __init__(self, receive: Receive) -> None:
+    def __init__(self, receive: Receive, arriving: _Arriving) -> None:
         self.receive = receive
+        self._arriving = arriving
         self._complete = False
 
     async def _chunk(self) -> bytes:
@@ -168,13 +231,23 @@ class _Intake:
 
         Raises:
             TooLarge: it exceeds BODY_BYTES_MAX.
+            SlowRequest: it did not come within REQUEST_WITHIN_S.
+            Crowded: all bodies that are not complete exceed ARRIVING_BYTES_MAX, and this one is no small one.
             _ClientGone: the client left in the middle; what came of it must not be executed.
         """
         body = bytearray()
-        while not self._complete:
-            body += await self._chunk()
-            if len(body) > limits.BODY_BYTES_MAX:
-                raise TooLarge(f"The body is larger than {limits.BODY_BYTES_MAX:,} bytes.")
+        try:
+            with trio.move_on_after(limits.REQUEST_WITHIN_S):
+                while not self._complete:
+                    chunk = await self._chunk()
+                    body += chunk
+                    self._arriving.hold(len(chunk), len(body))
+                    if len(body) > limits.BODY_BYTES_MAX:
+                        raise TooLarge(f"The body is larger than {limits.BODY_BYTES_MAX:,} bytes.")
+        finally:
+            self._arriving.held_bytes -= len(body)
+        if not self._complete:
+            raise SlowRequest(f"The body was not complete after {limits.REQUEST_WITHIN_S:g} s; nothing was done.")
         return bytes(body)
 
     async def discard(self) -> None:
@@ -251,5 +324,5 @@ async def _send_json(
     await send({"type": "http.response.body", "body": content, "more_body": False})
 
 
-def _json_rpc_error(message: str) -> dict[str, Any]:
-    return {"jsonrpc": "2.0", "id": None, "error": {"code": _PARSE_ERROR, "message": message}}
+def _json_rpc_error(code: int, message: str) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}}

@@ -45,10 +45,10 @@ class Door:
         self, asked: Asked, executor: Executor, port: int, make: Callable[..., Front]
     ) -> AsyncIterator[None]:
         """Put a front behind the door for the length of the block; its MCP sessions run in this task's nursery."""
-        manager = create_mcp(executor)
+        mcp = create_mcp(executor)
         before = self._front
-        async with manager.run():
-            front = make(create_rest(asked, executor), manager, executor, port=port)
+        async with mcp.sessions.run():
+            front = make(create_rest(asked, executor), mcp, executor, port=port)
             async with _lifespan(front):
                 self._front = front
                 try:

@@ -26,9 +26,9 @@ def configure(level: str, form: str) -> None:
     """Set up structlog, and route the libraries' own logging through it."""
     out = _Stdout()
     readable = form == "console" or (form == "auto" and sys.stdout.isatty())
-    renderer: Any = (
-        structlog.dev.ConsoleRenderer() if readable else structlog.processors.JSONRenderer(ensure_ascii=False)
-    )
+    renderer: Any = structlog.processors.JSONRenderer(ensure_ascii=False)
+    if readable:  # with its default formatter it may show the locals of each frame, and so memory text
+        renderer = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
     shared: list[Any] = [
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),

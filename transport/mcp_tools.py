@@ -5,7 +5,7 @@ is kept for what it cannot mend, since three in a row close all our tools to a H
 """
 
 from importlib.metadata import version
-from typing import Any
+from typing import Any, NamedTuple
 
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
@@ -35,8 +35,16 @@ _INSTRUCTIONS = (
 )
 
 
-def create_mcp(executor: Executor) -> StreamableHTTPSessionManager:
-    """The session manager of /mcp; run it under the program's own nursery."""
+class Mcp(NamedTuple):
+    """What answers on /mcp."""
+
+    server: Server[Any]
+    sessions: StreamableHTTPSessionManager
+    """Run it under the program's own nursery."""
+
+
+def create_mcp(executor: Executor) -> Mcp:
+    """The server of the tools, and its sessions."""
 
     async def list_tools(ctx: ServerRequestContext[Any], params: PaginatedRequestParams | None) -> ListToolsResult:
         return ListToolsResult(tools=TOOLS)
@@ -57,7 +65,7 @@ def create_mcp(executor: Executor) -> StreamableHTTPSessionManager:
         on_list_tools=list_tools,
         on_call_tool=call_tool,
     )
-    return StreamableHTTPSessionManager(
+    sessions = StreamableHTTPSessionManager(
         server,
         json_response=True,
         stateless=True,
@@ -65,6 +73,7 @@ def create_mcp(executor: Executor) -> StreamableHTTPSessionManager:
         # Explicitly off: the front door guards REST and MCP by one rule, before the SDK sees the request.
         security_settings=TransportSecuritySettings(enable_dns_rebinding_protection=False),
     )
+    return Mcp(server, sessions)
 
 
 def _tool(operation: Operation) -> Tool:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from actors.errors import DeadlineExceeded, MailboxFull
 from storage.errors import Forbidden, Rejection
 
 
@@ -39,6 +40,18 @@ class UnsupportedMediaType(Rejection):
 
     code = "unsupported_media_type"
     hint = "Send the header Content-Type: application/json."
+
+
+class Crowded(MailboxFull):
+    """There are too many connections, or too much is arriving on them; nothing of the request was done."""
+
+    hint = "Wait and try again; close connections that are not needed."
+
+
+class SlowRequest(DeadlineExceeded):
+    """The body of a request did not come in time; nothing of it was done."""
+
+    hint = "Send the whole request at once, and try again."
 
 
 class AgentMismatch(Forbidden):

@@ -90,7 +90,10 @@ def _view(executor: Executor, operation: Operation) -> Callable[..., Awaitable[R
     async def view(**in_path: str) -> Response:
         caller = _caller()
         try:
-            arguments = await _arguments(operation) | in_path
+            arguments = await _arguments(operation)
+            if doubled := next((name for name in in_path if name in arguments), None):
+                raise InvalidRequest(f"{doubled}: is in the path; leave it out elsewhere.")
+            arguments |= in_path
         except Rejection as rejection:
             return respond(await executor.refuse(caller, rejection))
         return respond(await executor.execute(operation, arguments, caller))

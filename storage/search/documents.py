@@ -4,16 +4,15 @@ import zlib
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from storage.records import Tier
 from storage.times import SQLValue
 
 DOCUMENT = "d.row, d.agent, d.session, d.created_s, d.digest, d.sentence"
-"""The columns of a document `d`, in the order that document_of() takes."""
+"""The columns of a document `d`, in the order of the fields of Document; the tier stands before them."""
 REPEATED: Final = (2, 3, 4, 6, 9, 14)
 """How often a term occurs is kept by these steps: more says little (BM25 saturates), and the steps are exact to 4."""
 HEAD: Final = 1 + len(REPEATED)
@@ -69,16 +68,6 @@ def packed(counts: Counter[str]) -> bytes:
 def length_of(packed_terms: bytes) -> int:
     """How many terms packed() was given, repetitions included; at most 65,535."""
     return memoryview(packed_terms).cast("H")[0]
-
-
-def distinct(packed_terms: bytes) -> frozenset[int]:
-    """The hashes of the distinct terms that packed() was given."""
-    return frozenset(memoryview(packed_terms).cast("H")[HEAD:])
-
-
-def document_of(tier: Tier, columns: Sequence[Any]) -> Document:
-    """A document from the columns that DOCUMENT names."""
-    return Document._make((tier, *columns))
 
 
 def facet(kind: str, number: int) -> str:

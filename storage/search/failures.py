@@ -1,5 +1,6 @@
 """What it means that the index file cannot be used."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -28,6 +29,17 @@ def index_failures() -> Iterator[None]:
     except apsw.InterruptError:
         raise
     except apsw.Error as error:
-        raise IndexFailure(error, damaged=is_damage(error)) from error
+        # Closed: it was being made anew, and that failed.
+        damaged = is_damage(error) or isinstance(error, apsw.ConnectionClosedError)
+        raise IndexFailure(error, damaged=damaged and descriptors_left()) from error
     except (OSError, ValueError, TypeError, IndexError, OverflowError) as error:
-        raise IndexFailure(error, damaged=True) from error
+        raise IndexFailure(error, damaged=descriptors_left()) from error
+
+
+def descriptors_left() -> bool:
+    """Whether a file can be opened at all: where none can, a file that cannot be opened may be whole."""
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY))
+    except OSError:
+        return False
+    return True

@@ -20,42 +20,22 @@ from storage.database import FileIdentity, fetch, open_own, transaction
 from storage.records import Tier
 from storage.rows import SEARCHED, Row
 from storage.search.contents import Contents
-from storage.search.documents import DOCUMENT, Document, Filters, document_of, facet, length_of
+from storage.search.documents import DOCUMENT, Document, Filters, facet, length_of
 from storage.search.failures import index_failures
+from storage.search.postings import GATHERED, Postings
+from storage.search.segments import segments_of
+from storage.search.tables import FORMAT, create_tables
 from storage.search.text import quoted
 from storage.times import SQLValue
 
-FORMAT = 4
-"""Of the file, its analysis included: another number in it means a rebuild."""
 BEFORE_ALL_ROWS = -(2**63)
 """The high-water mark of a tier that nothing of has been followed."""
-Posting = tuple[int, bytes]
-"""A row, and its terms as documents.packed() made them."""
 Identity = tuple[int, int]
 """Device and inode: which file of the path's history is meant."""
 
 _BUSY_MS = 1_000
 _NUMBERS_CACHED = 10_000
 _CACHE_KIB = 65_536
-# Every character but the space belongs to a token: storage/search/text.py has decided already.
-_TOKENIZE = apsw.format_sql_value(
-    "ascii tokenchars " + apsw.format_sql_value("".join(map(chr, range(1, 128))).replace(" ", ""))
-)
-_SHARED_TABLES = (
-    "CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID",
-    "CREATE TABLE high_water (tier TEXT PRIMARY KEY, row INTEGER NOT NULL) WITHOUT ROWID",
-    "CREATE TABLE counts (tier TEXT, agent TEXT, rows INTEGER NOT NULL, terms INTEGER NOT NULL, "
-    "PRIMARY KEY (tier, agent)) WITHOUT ROWID",
-    "CREATE TABLE names (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE)",
-)
-_TIER_TABLES = (
-    "CREATE VIRTUAL TABLE {tier}_fts USING fts5"
-    "(terms, content='', contentless_delete=1, detail=none, tokenize={tokenize})",
-    "CREATE TABLE {tier}_documents (row INTEGER PRIMARY KEY, agent INTEGER NOT NULL, session INTEGER, "
-    "created_s REAL, expires_s REAL, digest INTEGER NOT NULL, sentence INTEGER NOT NULL, terms BLOB NOT NULL)",
-    "CREATE INDEX {tier}_by_session ON {tier}_documents (session) WHERE session IS NOT NULL",
-    "CREATE INDEX {tier}_by_time ON {tier}_documents (created_s)",
-)
 
 
 class Index:
@@ -77,6 +57,7 @@ class Index:
         self._identity = FileIdentity(path)  # before it is opened: a file put there in between must be noticed
         with index_failures():
             self._db = self._open_or_remake() if writable else _open_reader(path)
+            self._segments = segments_of(self._db)
         if self.rebuilt or (writable and self._identity.opened is None):
             self._identity = FileIdentity(path)
 
@@ -96,12 +77,7 @@ class Index:
             self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
         db = open_own(self.path, durable=False)
         with transaction(db):
-            for statement in _SHARED_TABLES:
-                db.execute(statement)
-            for tier in SEARCHED:
-                for statement in _TIER_TABLES:
-                    db.execute(statement.format(tier=tier, tokenize=_TOKENIZE))
-            db.execute("INSERT INTO meta VALUES ('format', ?)", (FORMAT,))
+            create_tables(db)
         self.rebuilt = True
         return db
 
@@ -111,6 +87,7 @@ class Index:
         self._numbers.clear()
         with index_failures():
             self._db = self._remake()
+            self._segments = segments_of(self._db)
         self._identity = FileIdentity(self.path)
         self._bytes_seen = 0
 
@@ -221,6 +198,11 @@ class Index:
             number = self._db.last_insert_rowid()
         return number
 
+    def join_segments(self, until: float) -> bool:
+        """Join the segments of the posting lists for a while; see Segments.join()."""
+        with index_failures():
+            return all(segments.join(until) for segments in self._segments)
+
     def mark_complete(self) -> None:
         """Note that the index has once followed the tables to their end."""
         if self.complete:
@@ -258,9 +240,10 @@ class Index:
         sql = f"SELECT row, digest FROM json_each(?) JOIN {tier}_documents ON row = value"
         return dict(self._ask(sql, (json.dumps(rows),)))
 
-    def rows_after(self, tier: Tier, before: int, last: int) -> dict[int, int]:
-        """The digests of the documents after one row id up to another, by row id."""
-        return dict(self._ask(f"SELECT row, digest FROM {tier}_documents WHERE row > ? AND row <= ?", (before, last)))
+    def rows_after(self, tier: Tier, before: int, last: int, at_most: int = -1) -> dict[int, int]:
+        """The digests of the documents after one row id up to another, by row id; the first `at_most` where given."""
+        statement = f"SELECT row, digest FROM {tier}_documents WHERE row > ? AND row <= ? ORDER BY row LIMIT ?"
+        return dict(self._ask(statement, (before, last, at_most)))
 
     def holds(self, tier: Tier, row: int, term: str) -> bool:
         """Whether a row is found by a term."""
@@ -295,6 +278,10 @@ class Index:
         terms = self._number("SELECT total(terms) FROM counts WHERE tier = ?", (tier,)) or 0
         return rows, terms / rows if rows else 1.0
 
+    def version(self) -> int:
+        """Another number after each change that another connection has made to the file."""
+        return self._number("PRAGMA data_version") or 0
+
     # --- postings and documents ---
 
     def postings(self, tier: Tier, expression: str, at_most: int) -> int:
@@ -314,21 +301,27 @@ class Index:
         )
         return [term for (term,) in found]
 
-    def matching(
-        self, tier: Tier, expression: str, filters: Filters, at_most: int, *, whole: bool = False
-    ) -> list[Posting]:
+    def matching(self, tier: Tier, expression: str, filters: Filters, at_most: int, *, whole: bool = False) -> Postings:
         """The newest rows that satisfy an FTS5 expression and the times of the filters, with their terms.
 
         Costs 1.5 µs for each. Those that the times exclude cost the same: so no more than `at_most` are looked at,
         unless the whole list is to be.
         """
         times, bindings = filters.conditions()
-        return self._ask(
-            f"SELECT d.row, d.terms FROM (SELECT rowid AS row FROM {tier}_fts WHERE {tier}_fts MATCH ? "
-            f"ORDER BY rowid DESC LIMIT ?) AS some CROSS JOIN {tier}_documents AS d ON d.row = some.row "
-            f"WHERE 1{times} LIMIT ?",
-            (expression, -1 if whole else at_most, *bindings, at_most),
+        found = (
+            f"(SELECT rowid AS row FROM {tier}_fts WHERE {tier}_fts MATCH ? ORDER BY rowid DESC LIMIT ?) AS some "
+            f"CROSS JOIN {tier}_documents AS d ON d.row = some.row WHERE 1{times}"
         )
+        if whole:
+            some = f"(SELECT d.row, d.terms FROM {found} LIMIT ?) AS d"
+            return self._gather(some, (expression, -1, *bindings, at_most))
+        return self._gather(found, (expression, at_most, *bindings))
+
+    def _gather(self, documents: str, bindings: Sequence[SQLValue]) -> Postings:
+        """The postings of what a FROM clause says of documents `d`."""
+        with index_failures():
+            ((rows, sizes, terms),) = fetch(self._db, f"SELECT {GATHERED} FROM {documents}", bindings)
+            return Postings.gathered(rows, sizes, terms)
 
     def timed(self, tier: Tier, filters: Filters, at_most: int) -> list[int]:
         """Rows that the times of the filters leave, the newest first."""
@@ -339,29 +332,29 @@ class Index:
         )
         return [row for (row,) in found]
 
-    def among(self, tier: Tier, rows: Sequence[int], expression: str | None, filters: Filters) -> list[Posting]:
+    def among(self, tier: Tier, rows: Sequence[int], expression: str | None, filters: Filters) -> Postings:
         """Those of the rows that satisfy an FTS5 expression, if there is one, and the filters' times."""
         if not rows:
-            return []
+            return Postings.none()
         if expression is not None:
             span = f"{tier}_fts MATCH ? AND rowid BETWEEN ? AND ?"
             held = self._ask(f"SELECT rowid FROM {tier}_fts WHERE {span}", (expression, min(rows), max(rows)))
             rows = sorted({row for (row,) in held}.intersection(rows))
         times, bindings = filters.conditions()
-        sql = f"SELECT d.row, d.terms FROM json_each(?) JOIN {tier}_documents AS d ON d.row = value WHERE 1{times}"
-        return self._ask(sql, (json.dumps(rows), *bindings))
+        found = f"json_each(?) JOIN {tier}_documents AS d ON d.row = value WHERE 1{times}"
+        return self._gather(found, (json.dumps(rows), *bindings))
 
     def documents(self, tier: Tier, rows: Sequence[int]) -> list[Document]:
         """The documents of these rows; those that are gone are left out."""
         if not rows:
             return []
-        sql = f"SELECT {DOCUMENT} FROM json_each(?) JOIN {tier}_documents AS d ON d.row = value"
-        return [document_of(tier, columns) for columns in self._ask(sql, (json.dumps(rows),))]
+        sql = f"SELECT '{tier}', {DOCUMENT} FROM json_each(?) JOIN {tier}_documents AS d ON d.row = value"
+        return list(map(Document._make, self._ask(sql, (json.dumps(rows),))))
 
     def session(self, tier: Tier, session: int, at_most: int) -> list[Document]:
         """The documents of a session in their order."""
-        sql = f"SELECT {DOCUMENT} FROM {tier}_documents AS d WHERE d.session = ? ORDER BY d.row LIMIT ?"
-        return [document_of(tier, columns) for columns in self._ask(sql, (session, at_most))]
+        sql = f"SELECT '{tier}', {DOCUMENT} FROM {tier}_documents AS d WHERE d.session = ? ORDER BY d.row LIMIT ?"
+        return list(map(Document._make, self._ask(sql, (session, at_most))))
 
     def authors(self) -> list[str]:
         """Every author of an indexed row."""

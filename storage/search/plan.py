@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 
 from storage import limits
 from storage.records import Tier
-from storage.search.documents import HASHES, hashed
+from storage.search.documents import hashed
 from storage.search.index import Index
 from storage.search.text import Clause, quoted
 
 _COMMON_FROM: Final = 250
+_RARE_KEPT: Final = 10_000
 _PREFIX_CHARS_MIN: Final = 5
 _PREFIX_TERMS_MAX: Final = 10
 _GROWTH: Final = 1.1
@@ -34,28 +35,38 @@ _SHARE_MIN: Final = 1 / 4
 class Frequencies:
     """Document frequencies of one tier. Those of common terms are remembered until the tier has grown by a tenth.
 
-    Those of rare ones never are: a term that was nowhere a moment ago may be in the row just written.
+    Those of rare ones are until the index changes: a term that was nowhere a moment ago may be in the row just written.
     """
 
     def __init__(self, index: Index, tier: Tier) -> None:
         self._index = index
         self._tier = tier
         self._common: dict[str, int] = {}
+        self._rare: dict[str, int] = {}
         self._documents = 0
+
+    def forget_rare(self) -> None:
+        """The index has changed, or too many are remembered."""
+        self._rare.clear()
 
     def of(self, terms: Sequence[str], documents: int) -> dict[str, int]:
         """How many documents hold each term."""
         if documents > self._documents * _GROWTH:
             self._common.clear()
             self._documents = documents
+        if len(self._rare) > _RARE_KEPT:
+            self.forget_rare()
         return {term: self._of(term) for term in terms}
 
     def _of(self, term: str) -> int:
-        if term in self._common:
-            return self._common[term]
+        known = self._common.get(term) or self._rare.get(term)
+        if known is not None:
+            return known
         frequency = self._index.postings(self._tier, quoted(term), _COMMON_FROM)
         if frequency >= _COMMON_FROM:
             frequency = self._common[term] = self._index.frequency(self._tier, term)
+        else:
+            self._rare[term] = frequency
         return frequency
 
 
@@ -99,20 +110,6 @@ class Plan:
         return self.frequencies[term], term
 
     @cached_property
-    def _simple(self) -> frozenset[int]:
-        """The hashes of the clauses that ask for one term."""
-        return frozenset(hashed(*clause.terms) for clause in self.clauses if len(clause.terms) == 1)
-
-    @cached_property
-    def _compound(self) -> tuple[tuple[frozenset[int], ...], ...]:
-        """The alternatives of the other clauses, as hashes."""
-        return tuple(
-            tuple(frozenset(hashed(term) for term in alternative) for alternative in clause.alternatives)
-            for clause in self.clauses
-            if len(clause.terms) > 1
-        )
-
-    @cached_property
     def telling(self) -> tuple[str, ...]:
         """One term for each clause that occurs, rarest first: of a compound the whole, or its rarest word."""
         chosen = (self._telling(clause) for clause in self.clauses)
@@ -126,20 +123,31 @@ class Plan:
                 return min(occurring, key=self._rarity)
         return None
 
-    def share(self, held: frozenset[int] | set[int]) -> float:
-        """The part of the question's clauses that a document with these terms satisfies, 0 to 1."""
-        satisfied = len(held & self._simple)
-        for alternatives in self._compound:
-            satisfied += any(alternative <= held for alternative in alternatives)
-        return satisfied / (len(self._simple) + len(self._compound))
+    def shares(self, held: NDArray[np.bool_], columns: dict[int, int]) -> NDArray[np.float64]:
+        """The part of the question's clauses that each document satisfies, 0 to 1.
+
+        A document is a line of `held`, which says of each term, by the column of its hash, whether it holds it.
+        """
+        simple = {columns[hashed(*clause.terms)] for clause in self.clauses if len(clause.terms) == 1}
+        satisfied = held[:, [*simple]].sum(axis=1)
+        compound = [clause for clause in self.clauses if len(clause.terms) > 1]
+        for clause in compound:
+            wholes = [[columns[hashed(term)] for term in alternative] for alternative in clause.alternatives]
+            satisfied += np.logical_or.reduce([held[:, whole].all(axis=1) for whole in wholes])
+        shares: NDArray[np.float64] = satisfied / (len(simple) + len(compound))
+        return shares
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
     """How telling each term of a question is, over all the tiers that are asked: their rows compete."""
 
+    columns: dict[int, int]
+    """The column of each term, by its hash."""
+    asked: NDArray[np.int64]
+    """The hash of each column."""
     idf: NDArray[np.float64]
-    """By a term's hash; 0 for what was not asked and for what occurs nowhere."""
+    """Of each column; 0 for what occurs nowhere."""
     average_length: float
     telling: bool
     """Whether the question is short, and one of its terms so rare that it is about the few rows that hold it."""
@@ -152,13 +160,14 @@ def weigh(plans: Sequence[Plan]) -> Weights:
     frequencies: Counter[str] = Counter()
     for plan in plans:
         frequencies.update(plan.frequencies)
-    idf = np.zeros(HASHES)
+    idf: dict[int, float] = {}
     for term, frequency in frequencies.items():
-        if frequency:
-            idf[hashed(term)] = _idf(frequency, documents)
+        idf[hashed(term)] = _idf(frequency, documents) if frequency else idf.get(hashed(term), 0.0)
     few = max(_TELLING_ROWS, documents // 50_000)
     telling = len(plans[0].clauses) <= _TELLING_CLAUSES_MAX and any(0 < count <= few for count in frequencies.values())
-    return Weights(idf, length / documents if documents else 1.0, telling)
+    columns = {asked: column for column, asked in enumerate(idf)}
+    average_length = length / documents if documents else 1.0
+    return Weights(columns, np.array([*idf], np.int64), np.array([*idf.values()]), average_length, telling)
 
 
 def _idf(frequency: int, documents: int) -> float:
@@ -166,9 +175,11 @@ def _idf(frequency: int, documents: int) -> float:
     return max(math.log((others + 0.5) / (frequency + 0.5)), _IDF_MIN)
 
 
-def plan(index: Index, tier: Tier, frequencies: Frequencies, clauses: Sequence[Clause]) -> Plan:
-    """Look up what a question asks for in one tier."""
-    documents, average_length = index.size(tier)
+def plan(
+    index: Index, tier: Tier, frequencies: Frequencies, clauses: Sequence[Clause], size: tuple[int, float]
+) -> Plan:
+    """Look up what a question asks for in one tier; `size` is what Index.size() says of it."""
+    documents, average_length = size
     clauses = clauses[: limits.QUERY_TERMS_MAX]
     terms = list(dict.fromkeys(term for clause in clauses for term in sorted(clause.terms)))[: limits.QUERY_TERMS_MAX]
     known = frequencies.of(terms, documents)

@@ -9,12 +9,13 @@ from numpy.typing import NDArray
 
 from storage import limits
 from storage.records import Tier
+from storage.rows import SEARCHED
 from storage.search import ranking
-from storage.search.documents import Filters, distinct
-from storage.search.failures import index_failures
+from storage.search.documents import Filters
 from storage.search.index import Index
 from storage.search.plan import Frequencies, Plan, Spending, Weights, plan, weigh
-from storage.search.ranking import Candidate
+from storage.search.postings import Postings
+from storage.search.ranking import Candidate, Scores
 from storage.search.text import Clause, analyse, match_all, match_any, quoted
 
 _NEWEST: Final = 100
@@ -27,8 +28,7 @@ class _Rows(NamedTuple):
     """The rows of a tier that are scored."""
 
     asked: Plan
-    found: dict[int, bytes]
-    """The terms of each row, as documents.packed() made them."""
+    found: Postings
     certain: bool
     """False where they were not found by a term, so that only hashes can say that a row holds one."""
     complete: bool
@@ -59,12 +59,18 @@ class Searcher:
 
     index: Index
     _frequencies: dict[Tier, Frequencies] = field(default_factory=dict)
+    _version: int = -1
+    """Of the index, when the following was read."""
+    _sizes: dict[Tier, tuple[int, float]] = field(default_factory=dict)
+    _authors: list[tuple[frozenset[str], int]] = field(default_factory=list)
+    """The words of each author's name, and its number."""
 
     def search(self, clauses: Sequence[Clause], question: str, tiers: Sequence[Tier], filters: Filters) -> Proposal:
         """The candidates for a question, among as many rows as the budget allows."""
         if not clauses or not tiers:
             return Proposal([])
-        plans = [plan(self.index, tier, self._frequencies_of(tier), clauses) for tier in tiers]
+        self._look_again()
+        plans = [plan(self.index, tier, self._frequencies_of(tier), clauses, self._sizes[tier]) for tier in tiers]
         weights = weigh(plans)
         found = [self._rows(asked, filters, len(tiers), weights.telling) for asked in plans if asked.occurring]
         return self._proposed(Proposal([], found, weights, self._named(question), filters))
@@ -86,29 +92,28 @@ class Searcher:
 
     def _best(self, found: Sequence[_Rows], weights: Weights) -> list[Candidate]:
         """The best of all tiers by BM25: POOL_ROWS, and as many more as it takes to have K_MAX different sentences."""
-        rows = [(some, row) for some in found for row in some.found]
-        if not rows:
-            return []
-        with index_failures():
-            scores = ranking.bm25(weights, [terms for some in found for terms in some.found.values()])
-            best = np.argsort(-scores, kind="stable")[: np.count_nonzero(scores > 0)].tolist()
-            candidates: list[Candidate] = []
-            for first in range(0, len(best), limits.POOL_ROWS):
-                pool = {(rows[at][0].asked.tier, rows[at][1]): at for at in best[first : first + limits.POOL_ROWS]}
-                candidates += self._candidates(found, pool, scores)
-                if len({candidate.document.sentence for candidate in candidates}) >= limits.K_MAX:
-                    break
+        scores = [ranking.scored(weights, some.asked, some.found) for some in found]
+        bm25 = np.concatenate([score.bm25 for score in scores])
+        best = np.argsort(-bm25, kind="stable")[: np.count_nonzero(bm25 > 0)]
+        ends = np.cumsum([len(some.found) for some in found]).tolist()
+        candidates: list[Candidate] = []
+        for first in range(0, len(best), limits.POOL_ROWS):
+            pool = best[first : first + limits.POOL_ROWS]
+            for some, score, end in zip(found, scores, ends, strict=True):
+                inside = pool[(pool >= end - len(some.found)) & (pool < end)] - (end - len(some.found))
+                candidates += self._candidates(some, score, inside)
+            if len({candidate.document.sentence for candidate in candidates}) >= limits.K_MAX:
+                break
         return candidates
 
-    def _candidates(
-        self, found: Sequence[_Rows], pool: dict[tuple[Tier, int], int], scores: NDArray[np.float64]
-    ) -> Iterator[Candidate]:
-        """The documents of a pool of rows, each of which has a place in the scores."""
-        for some in found:
-            tier = some.asked.tier
-            for document in self.index.documents(tier, [row for of, row in pool if of == tier]):
-                share = some.asked.share(distinct(some.found[document.row]))
-                yield Candidate(document, float(scores[pool[tier, document.row]]), share, certain=some.certain)
+    def _candidates(self, some: _Rows, scores: Scores, places: NDArray[np.int64]) -> Iterator[Candidate]:
+        """The documents at some places among the rows of a tier."""
+        rows = some.found.rows[places].tolist()
+        parts = zip(scores.bm25[places].tolist(), scores.share[places].tolist(), strict=True)
+        of = dict(zip(rows, parts, strict=True))
+        for document in self.index.documents(some.asked.tier, rows):
+            bm25, share = of[document.row]
+            yield Candidate(document, bm25, share, some.certain)
 
     def _rows(self, asked: Plan, filters: Filters, tiers: int, telling: bool) -> _Rows:
         """The rows of one tier of several that are scored; fewer where a telling word says which few are meant."""
@@ -119,13 +124,14 @@ class Searcher:
         spending = asked.spend(budget if left is None else min(budget, left), self._share(asked, filters))
         complete = not spending.dropped
         if left is not None:
-            found = self._newest(asked.tier, filters) | self._of(asked, spending.kept, filters, budget)
+            found = self._newest(asked.tier, filters).with_others(self._of(asked, spending.kept, filters, budget))
             return _Rows(asked, found, certain=False, complete=complete)
         found = self._matching(asked, spending, filters, budget)
         if spending.dropped and not telling:
-            found |= self._together(asked, spending, filters)
+            found = found.with_others(self._together(asked, spending, filters))
         if filters.timed and len(found) < limits.NARROW_ROWS_MAX:  # the rare words are of other times
-            return _Rows(asked, self._newest(asked.tier, filters) | found, certain=False, complete=complete)
+            found = self._newest(asked.tier, filters).with_others(found)
+            return _Rows(asked, found, certain=False, complete=complete)
         return _Rows(asked, found, certain=True, complete=complete)
 
     def _deeper(self, some: _Rows, filters: Filters) -> _Rows:
@@ -133,25 +139,25 @@ class Searcher:
             return some
         expression = _within(match_any(some.asked.occurring), filters)
         more = self.index.matching(some.asked.tier, expression, filters, _NEWEST, whole=True)
-        return some._replace(found=some.found | dict(more), complete=True)
+        return some._replace(found=some.found.with_others(more), complete=True)
 
-    def _matching(self, asked: Plan, spending: Spending, filters: Filters, budget: int) -> dict[int, bytes]:
+    def _matching(self, asked: Plan, spending: Spending, filters: Filters, budget: int) -> Postings:
         """The rows of the rarest terms; of the next one the newest, as many as the budget allows."""
         found = self._of(asked, spending.kept, filters, budget)
-        return found | self._of(asked, spending.dropped[:1], filters, max(spending.left, _NEWEST))
+        return found.with_others(self._of(asked, spending.dropped[:1], filters, max(spending.left, _NEWEST)))
 
-    def _together(self, asked: Plan, spending: Spending, filters: Filters) -> dict[int, bytes]:
+    def _together(self, asked: Plan, spending: Spending, filters: Filters) -> Postings:
         """The newest rows that hold the rarest four terms together: they may be old, and cost little."""
         if asked.telling[0] in spending.kept:  # they are found already
-            return {}
+            return Postings.none()
         together = match_all(asked.telling[:_TOGETHER_MAX])
-        return dict(self.index.matching(asked.tier, _within(together, filters), filters, _NEWEST))
+        return self.index.matching(asked.tier, _within(together, filters), filters, _NEWEST)
 
-    def _of(self, asked: Plan, terms: Sequence[str], filters: Filters, at_most: int) -> dict[int, bytes]:
+    def _of(self, asked: Plan, terms: Sequence[str], filters: Filters, at_most: int) -> Postings:
         """The newest rows that hold any of the terms and pass the filters."""
         if not terms:
-            return {}
-        return dict(self.index.matching(asked.tier, _within(match_any(terms), filters), filters, at_most))
+            return Postings.none()
+        return self.index.matching(asked.tier, _within(match_any(terms), filters), filters, at_most)
 
     def _share(self, asked: Plan, filters: Filters) -> float:
         """What the facets leave of a term's rows, as if they had nothing to do with each other."""
@@ -170,21 +176,30 @@ class Searcher:
                 return len(rows)
         return left
 
-    def _newest(self, tier: Tier, filters: Filters) -> dict[int, bytes]:
+    def _newest(self, tier: Tier, filters: Filters) -> Postings:
         """The newest rows that the filters leave: all of them, where these are NARROW_ROWS_MAX at most."""
         at_most = limits.NARROW_ROWS_MAX
         facets = match_all(filters.facets)
         rows = self.index.timed(tier, filters, at_most + 1) if filters.timed else []
         if filters.timed and (len(rows) <= at_most or not facets):
-            return dict(self.index.among(tier, rows[:at_most], facets or None, filters))
-        return dict(self.index.matching(tier, facets, filters, at_most))
+            return self.index.among(tier, rows[:at_most], facets or None, filters)
+        return self.index.matching(tier, facets, filters, at_most)
+
+    def _look_again(self) -> None:
+        """Read what changes with each write alone, if there was one."""
+        if (version := self.index.version()) == self._version:
+            return
+        for frequencies in self._frequencies.values():
+            frequencies.forget_rare()
+        self._sizes = {tier: self.index.size(tier) for tier in SEARCHED}
+        numbered = [(frozenset(analyse(author)), self.index.number(author)) for author in self.index.authors()]
+        self._authors = [(words, number) for words, number in numbered if number is not None]
+        self._version = version
 
     def _named(self, question: str) -> frozenset[int]:
         """The authors whose names stand in a question."""
-        words = set(analyse(question))
-        named = (author for author in self.index.authors() if set(analyse(author)) <= words)
-        numbers = (self.index.number(author) for author in named)
-        return frozenset(number for number in numbers if number is not None)
+        asked = set(analyse(question))
+        return frozenset(number for words, number in self._authors if words <= asked)
 
 
 def _within(expression: str, filters: Filters) -> str:

@@ -109,6 +109,22 @@ async def test_agents_take_turns_and_each_ones_messages_keep_their_order() -> No
     assert box.depth == 0
 
 
+async def test_one_agent_has_at_most_eight_messages_in_a_batch() -> None:
+    box = Mailbox("writer", 100)
+    said(box, "loop", *map(str, range(20)))
+    said(box, "mira", "a", "b")
+    assert [one.message.fact for one in box.take(64)] == [
+        "0",
+        "a",
+        "1",
+        "b",
+        *map(str, range(2, limits.AGENT_BATCH_MAX)),
+    ]
+    assert len(box.take(3)) == 3
+    assert [one.message.fact for one in box.take(64)] == [str(number) for number in range(11, 19)]
+    assert box.depth == 1
+
+
 async def test_one_agent_holds_at_most_a_quarter_of_a_mailbox() -> None:
     box = Mailbox("writer", 16)
     said(box, "loop", "1", "2", "3", "4")

@@ -15,6 +15,7 @@ from actors.messages import (
     GetMemory,
     GetShort,
     GetStatistics,
+    JoinSegments,
     Message,
     Purge,
     Recall,
@@ -26,6 +27,7 @@ from actors.system import System
 from storage.errors import ConfigurationError, Interrupted, InvalidRequest, NotFound, StorageUnavailable, UnknownAgent
 from storage.paths import Paths
 from storage.reading import ReadingStore
+from storage.search import segments
 from tests.support import foreign_lock, rows
 
 
@@ -262,3 +264,13 @@ async def test_a_deleted_cache_folder_is_mended_while_serving(system: System, da
                     break
                 assert len(found.degraded_reasons) > 1
         assert (await system.ask(RememberLong(agent="mira", fact="another"))).degraded_reasons == ()
+
+
+async def test_posting_lists_are_joined_between_writes(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segments, "SEGMENTS_MAX", 1)
+    async with system.running():
+        for n in range(20):
+            await system.ask(RememberLong(agent="mira", fact=f"the zebra {n}"))
+        assert await system.upkeep(JoinSegments()) is True
+        found = await system.ask(Recall(agent="sol", q="zebra", k=50))
+    assert len(found.results) == 20

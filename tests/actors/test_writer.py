@@ -20,9 +20,9 @@ from storage.records import Remembered
 from tests.actors.fakes import FakeSwarm, FakeWritingStore, remembered
 
 
-def fact(text: str = "x") -> RememberLong:
+def fact(text: str = "x", agent: str = "mira") -> RememberLong:
     """A write."""
-    return RememberLong(agent="mira", fact=text)
+    return RememberLong(agent=agent, fact=text)
 
 
 @asynccontextmanager
@@ -88,7 +88,7 @@ async def test_memories_go_before_files_and_each_keep_their_order() -> None:
 
 async def test_what_is_queued_goes_into_one_batch() -> None:
     store, box = FakeWritingStore(), Mailbox("writer", limits.WRITER_MAILBOX_MAX)
-    envelopes = [box.post(fact(str(n)), within_s=10) for n in range(70)]
+    envelopes = [box.post(fact(str(n), agent=f"agent {n}"), within_s=10) for n in range(70)]
     async with writing(store, box):
         for envelope in envelopes:
             await box.reply_to(envelope)
@@ -98,7 +98,7 @@ async def test_what_is_queued_goes_into_one_batch() -> None:
 
 async def test_a_batch_is_cut_by_its_bytes() -> None:
     store, box = FakeWritingStore(), Mailbox("writer", 100)
-    envelopes = [box.post(fact("x" * 65_000), within_s=10) for _ in range(20)]
+    envelopes = [box.post(fact("x" * 65_000, agent=f"agent {n}"), within_s=10) for n in range(20)]
     async with writing(store, box):
         for envelope in envelopes:
             await box.reply_to(envelope)

@@ -67,7 +67,7 @@ def reading(store: WritingStore, paths: Paths) -> Iterator[ReadingStore]:
 
 def planned(index: Index, question: str) -> Plan:
     """The plan of a question over the facts."""
-    return plan(index, "long", Frequencies(index, "long"), clauses_of(question))
+    return plan(index, "long", Frequencies(index, "long"), clauses_of(question), index.size("long"))
 
 
 def kept(asked: Plan) -> tuple[str, ...]:
@@ -257,11 +257,15 @@ def test_common_terms_are_counted_again_when_the_tier_has_grown_by_a_tenth(index
     assert counting.counted == ["everi"] * 2
 
 
-def test_rare_terms_are_never_remembered(index: Index, store: WritingStore) -> None:
-    """What was nowhere a moment ago is in the row just written."""
+def test_rare_terms_are_remembered_until_the_index_changes(index: Index, store: WritingStore) -> None:
+    """What was nowhere a moment ago is in the row just written; a searcher looks at the index's version."""
     known = Frequencies(index, "long")
     assert known.of(["newcom", "tenth"], ROWS) == {"newcom": 0, "tenth": ROWS // 10}
+    before = index.version()
     one(store, fact("mira", "a newcomer"))
+    assert known.of(["newcom"], ROWS) == {"newcom": 0}
+    assert index.version() != before
+    known.forget_rare()
     assert known.of(["newcom"], ROWS) == {"newcom": 1}
 
 

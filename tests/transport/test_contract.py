@@ -12,7 +12,9 @@ from pydantic import TypeAdapter
 from storage import limits
 from tests.support import Service
 from transport.cli import main
+from transport.openapi import codes_of
 from transport.operations import OPERATIONS, Operation
+from transport.page import is_page
 from transport.rejections import RENDERINGS
 
 PLAIN: dict[str, dict[str, Any]] = {
@@ -136,20 +138,23 @@ def test_openapi_request_is_the_message(contract: dict[str, Any], operation: Ope
     """A body's schema is the input schema; a query's parameters are its fields, one by one."""
     for method in operation.methods:
         described = contract["paths"][path_of(operation)][method.lower()]
-        if method == "POST":
-            assert "parameters" not in described
-            assert described["requestBody"]["content"]["application/json"]["schema"] == operation.input_schema
-            continue
-        parameters = described["parameters"]
+        parameters = described.get("parameters", [])
+        in_path = [parameter["name"] for parameter in parameters if parameter["in"] == "path"]
+        assert in_path == re.findall(r"<(\w+)>", operation.path)
         fields = {
             parameter["name"]: {**parameter["schema"], "description": parameter["description"]}
             for parameter in parameters
         }
-        assert fields == operation.input_schema["properties"]
         required = [parameter["name"] for parameter in parameters if parameter["required"]]
+        assert ("requestBody" in described) is (method == "POST")
+        if method == "POST":
+            assert set(fields) == set(in_path)
+            body = described["requestBody"]["content"]["application/json"]["schema"]
+            assert body["additionalProperties"] is False
+            fields |= body["properties"]
+            required += body.get("required", [])
+        assert fields == operation.input_schema["properties"]
         assert required == operation.input_schema.get("required", [])
-        in_path = [parameter["name"] for parameter in parameters if parameter["in"] == "path"]
-        assert in_path == re.findall(r"<(\w+)>", operation.path)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=by_name)
@@ -171,15 +176,55 @@ def test_nothing_is_offered_beside_the_registry(contract: dict[str, Any], tools:
     assert len(set(ids)) == len(ids)
 
 
+def resolved(contract: dict[str, Any], part: Any) -> Any:
+    """A part of the contract with each reference in it followed; a KeyError where one leads nowhere."""
+    if isinstance(part, list):
+        return [resolved(contract, one) for one in part]
+    if not isinstance(part, dict):
+        return part
+    if "$ref" in part:
+        target: Any = contract
+        for step in part["$ref"].removeprefix("#/").split("/"):
+            target = target[step]
+        return resolved(contract, target)
+    return {name: resolved(contract, one) for name, one in part.items()}
+
+
+def test_every_reference_of_the_contract_leads_somewhere(contract: dict[str, Any]) -> None:
+    """Once they pointed into the schema that they stood in, where no reader of OpenAPI looks for them."""
+    assert "$ref" not in json.dumps(resolved(contract, contract["paths"]))
+
+
 @pytest.mark.parametrize("operation", OPERATIONS, ids=by_name)
 def test_openapi_reply_is_the_records(contract: dict[str, Any], operation: Operation) -> None:
-    """The answer's schema is the reply's, under the operation's status; refusals have one schema with every code."""
+    """The answer's schema is the reply's with every field, and `ok`; each refusal stands under its status."""
     for method in operation.methods:
-        responses = contract["paths"][path_of(operation)][method.lower()]["responses"]
-        assert set(responses) == {str(operation.status), "default"}
-        assert responses[str(operation.status)]["content"]["application/json"]["schema"] == operation.output_schema
-    error = contract["components"]["schemas"]["Error"]["properties"]["error"]["properties"]
-    assert set(error["code"]["enum"]) == set(RENDERINGS)
+        responses = resolved(contract, contract["paths"][path_of(operation)][method.lower()]["responses"])
+        answer = responses.pop(str(operation.status))["content"]["application/json"]["schema"]
+        (record,) = answer["allOf"]
+        assert set(record["properties"]) == set(record["required"]) == set(operation.output_schema["properties"])
+        assert (answer["properties"], answer["required"]) == ({"ok": {"const": True}}, ["ok"])
+        codes = codes_of(operation, method)
+        assert set(responses) == {str(RENDERINGS[code].status) for code in codes}
+        for status, response in responses.items():
+            refusal = response["content"]["application/json"]["schema"]["properties"]
+            named = refusal["code"] if is_page(operation.path) else refusal["error"]["properties"]["code"]
+            assert set(named["enum"]) == {code for code, shown in RENDERINGS.items() if str(shown.status) == status}
+
+
+def test_every_code_stands_in_the_contract() -> None:
+    """But of the one that a documented method never meets."""
+    named = set().union(*(codes_of(operation, method) for operation in OPERATIONS for method in operation.methods))
+    assert named == set(RENDERINGS) - {"method_not_allowed"}
+
+
+def test_a_field_of_the_path_is_named_there_alone(shared_service: Service) -> None:
+    """Said twice, one of the two would be dropped in silence."""
+    body = {"hook": "complete", "workerId": "sol", "missionId": "m-9"}
+    status, answer = shared_service.rest("POST", "/api/swarm-memory/hooks/dispatch", body)
+    assert (status, answer["error"]) == (400, "hook: is in the path; leave it out elsewhere.")
+    status, answer = shared_service.rest("GET", "/v1/memory/long:1", agent="sol", id="long:2")
+    assert (status, answer["error"]["detail"]) == (400, "id: is in the path; leave it out elsewhere.")
 
 
 def make_ready(service: Service, name: str) -> None:

@@ -176,7 +176,7 @@ def test_service_without_its_database_says_why_there_are_no_statistics(database:
         done = status(service.url)
         database.with_name("elsewhere.db").rename(database)
     assert done.returncode == 69
-    assert "degraded (database_moved)" in done.stdout
+    assert "not_ready (database_moved)" in done.stdout
     assert "storage_unavailable" in done.stderr
 
 
