@@ -11,7 +11,7 @@ FLEET := .cache/fleet-$(FLEET_ROWS).db
 BIND ?= 127.0.0.1:8437
 DB ?= .cache/fleet-500000.db
 
-.PHONY: serve test test-fast lint types traps bench-start bench-recall bench-fleet bench-latency bench-swarm bench-recommend bench-life lock clean
+.PHONY: serve test test-fast torture lint types traps bench-start bench-recall bench-fleet bench-latency bench-swarm bench-recommend bench-life bench-load soak lock clean
 
 serve: $(VENV)/ready
 	@echo "The demo's memory, on http://$(BIND). Three calls to try, in another shell:"
@@ -21,10 +21,14 @@ serve: $(VENV)/ready
 	@env -u SOLOS_MEMORY_DB -u SOLOS_MEMORY_CONFIG $(BIN)/solos-memory serve --bind $(BIND)
 
 test: lint types $(HERMES)/ready $(A2A)/ready $(FLEET)
-	SOLOS_TEST_HERMES=$(HERMES)/bin/python SOLOS_TEST_A2A=$(A2A)/bin/python SOLOS_TEST_FLEET=$(FLEET) $(BIN)/pytest
+	SOLOS_TEST_HERMES=$(HERMES)/bin/python SOLOS_TEST_A2A=$(A2A)/bin/python SOLOS_TEST_FLEET=$(FLEET) $(BIN)/pytest -n 2 --dist loadfile
 
 test-fast: lint types
 	$(BIN)/pytest tests/storage tests/actors tests/transport tests/test_architecture.py tests/test_documentation.py
+
+# The long form of tests/faults, alone on the machine, half an hour; SOLOS_TEST_SEED=N replays a seed that it printed.
+torture: $(VENV)/ready
+	SOLOS_TEST_LONG=1 $(BIN)/pytest -s tests/faults $(ARGS)
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check .
@@ -60,6 +64,14 @@ bench-recommend: $(VENV)/ready
 # Resume and briefing of a worker with 5,000 events and 400 days: make bench-life [DB=/path/to/solos.db]
 bench-life: $(VENV)/ready $(DB)
 	$(BIN)/python -m tests.bench.worker_life $(DB) $(ARGS)
+
+# Throughput over HTTP and MCP, beside the bare stack (needs wrk): make bench-load DB=/path/to/solos.db
+bench-load: $(VENV)/ready $(DB)
+	$(BIN)/python -m tests.bench.throughput $(DB) $(ARGS)
+
+# A fleet's day at 20 x speed, and a report with pictures: make soak [ARGS="--minutes 30 --report soak.html"]
+soak: $(VENV)/ready
+	$(BIN)/python -m tests.bench.soak $(ARGS)
 
 $(VENV)/ready: requirements.lock pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || python3 -m venv $(VENV)

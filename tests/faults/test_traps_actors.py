@@ -161,6 +161,7 @@ async def test_cancelled_writer_finishes_what_it_has_begun(database: Path) -> No
             actors.cancel_scope.cancel()
     mailbox.close()
     assert envelope.state is State.ANSWERED
+    assert (await envelope.wait()).id == "long:1"
     assert facts(database) == ["begun"]
 
 
@@ -267,7 +268,7 @@ async def test_mailbox_is_no_generator() -> None:
 
 async def test_closed_mailbox_is_drained(autojump_clock: trio.testing.MockClock) -> None:
     """close() is how an actor is stopped: it hands out what was accepted, but not what was withdrawn, and ends."""
-    mailbox = Mailbox("writer", 8)
+    mailbox = Mailbox("writer", 16)
     envelopes = [mailbox.post(fact(text), within_s=1) for text in ("one", "two", "three")]
     envelopes[1].withdraw()
     mailbox.close()
