@@ -159,7 +159,7 @@ def close_opened(db: apsw.Connection, identity: "FileIdentity", logs: "LogFiles"
     copied = False
     with suppress(apsw.Error):
         used, done = passive_checkpoint(db)
-        copied = used == done
+        copied = 0 <= used == done
     db.close()
     if identity.unchanged or not (copied or identity.exists):
         return None

@@ -99,7 +99,7 @@ class Place:
             return True
         with translated():
             used, copied = passive_checkpoint(db)
-        return used == copied
+        return 0 <= used == copied  # -1 where another process copies in this moment: nothing is told then
 
     def close(self, db: apsw.Connection) -> Path | None:
         """Close the writer's connection; where its WAL was set aside to, since it must not lie beside another file."""

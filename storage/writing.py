@@ -113,10 +113,13 @@ class WritingStore:
 
         Where another database has come in place of this one, its WAL is set aside; where to, is the answer.
         """
-        self._follower.close()
-        self._index.close()
-        self._state.close()
-        return self._place.close(self._db)
+        try:
+            self._follower.close()
+            self._index.close()
+            self._state.close()
+        finally:
+            aside = self._place.close(self._db)
+        return aside
 
     @property
     def database_in_place(self) -> bool:
