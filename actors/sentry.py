@@ -116,7 +116,7 @@ class Sentry:
     async def _reopen(self, why: str) -> None:
         """Have the stores closed, all of them before the first is opened again: they share what SQLite knows of a file.
 
-        Messages wait in the mailboxes meanwhile; what has begun is finished before.
+        Reads wait in their mailbox meanwhile, new writes are not_ready; what has begun is finished before.
         """
         message = Reopen()
         try:

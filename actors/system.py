@@ -189,8 +189,8 @@ class System:
         """Purge on, slice by slice with other writes between them, until nothing is left or the call's time is over."""
         purged, last = first.purged, first
         with suppress(Rejection):  # what went is gone, and what did not is the next purge's
-            while last.purged == limits.PURGE_ROWS and trio.current_time() < envelope.deadline:
-                last = await self._writes.ask(envelope.message, within_s=limits.WRITE_BUDGET_S)
+            while last.purged == limits.PURGE_ROWS and (left_s := envelope.deadline - trio.current_time()) > 0:
+                last = await self._writes.ask(envelope.message, within_s=left_s)
                 purged += last.purged
         return replace(last, purged=purged)
 
