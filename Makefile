@@ -26,7 +26,7 @@ test: lint types $(HERMES)/ready $(A2A)/ready $(FLEET)
 test-fast: lint types
 	$(BIN)/pytest tests/storage tests/actors tests/transport tests/test_architecture.py tests/test_documentation.py
 
-# The long form of tests/faults, alone on the machine, half an hour; SOLOS_TEST_SEED=N replays a seed that it printed.
+# The long form of tests/faults, alone on the machine, for more than an hour; SOLOS_TEST_SEED=N replays a seed that it printed.
 torture: $(VENV)/ready
 	SOLOS_TEST_LONG=1 $(BIN)/pytest -s tests/faults $(ARGS)
 

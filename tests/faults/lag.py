@@ -9,12 +9,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import trio
 
+from tests.faults import planting
+
 PERIOD_S = 0.005
-_IMPORT = f"import sys\nsys.path.insert(0, {str(Path(__file__).parents[2])!r})\nfrom tests.faults import lag\n"
 
 
 async def sleeper(path: str) -> None:
@@ -26,29 +26,15 @@ async def sleeper(path: str) -> None:
             file.write(f"{time.monotonic()} {trio.current_time() - due_s}\n")
 
 
-def plant(path: str) -> None:
-    """Let the service's event loop run a sleeper beside its upkeep."""
-    from actors.janitor import Janitor
-
-    run = Janitor.run
-
-    async def beside(janitor: Any) -> None:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(sleeper, path)
-            await run(janitor)
-
-    Janitor.run = beside  # type: ignore[method-assign]
-
-
 def fault(path: Path) -> str:
     """The Python that plants the sleeper."""
-    return f"{_IMPORT}lag.plant({str(path)!r})"
+    return planting.fault("lag", "sleeper", path)
 
 
 @contextmanager
 def control(path: Path) -> Iterator[None]:
     """A process that only sleeps, while the block runs."""
-    program = f"{_IMPORT}import trio\ntrio.run(lag.sleeper, {str(path)!r})"
+    program = f"{planting.importing('lag')}import trio\ntrio.run(lag.sleeper, {str(path)!r})"
     process = subprocess.Popen([sys.executable, "-c", program])
     try:
         yield

@@ -8,21 +8,20 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import trio
 
+from tests.faults import planting
 from tests.faults.test_traps_http import _unread_bytes, request
 from tests.support import Service, eventually
 
-_IMPORT = f"import sys\nsys.path.insert(0, {str(Path(__file__).parents[2])!r})\nfrom tests.faults import sockets\n"
 _MIB = 1_048_576
 
 
 # --- what a service holds ---
 
 
-async def _count_tasks(path: str) -> None:
+async def count_tasks(path: str) -> None:
     """Write how many tasks live, ten times a second, until cancelled."""
     while True:
         new = Path(f"{path}.new")
@@ -31,23 +30,9 @@ async def _count_tasks(path: str) -> None:
         await trio.sleep(0.1)
 
 
-def plant(path: str) -> None:
-    """Let the service count its tasks beside its upkeep."""
-    from actors.janitor import Janitor
-
-    run = Janitor.run
-
-    async def beside(janitor: Any) -> None:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(_count_tasks, path)
-            await run(janitor)
-
-    Janitor.run = beside  # type: ignore[method-assign]
-
-
 def counting_tasks(path: Path) -> str:
     """The Python that plants the counter."""
-    return f"{_IMPORT}sockets.plant({str(path)!r})"
+    return planting.fault("sockets", "count_tasks", path)
 
 
 @dataclass(frozen=True, slots=True)
