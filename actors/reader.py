@@ -1,6 +1,7 @@
 """Readers: they compete for one mailbox, each with read-only connections of its own."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from math import inf
 from typing import Any, TypeVar
@@ -14,13 +15,13 @@ from actors.life_messages import Brief
 from actors.life_units import file_read_unit
 from actors.mailbox import Envelope, Mailbox
 from actors.messages import CatchUp, FileReadMessage, IsRegistered, Message, Recall, Refresh, RemakeIndex
+from actors.recaller import Recaller, RecallerGone
 from actors.reopening import Reopen
 from actors.stats import Stats
-from actors.turns import Turns
 from actors.units import question_of, read_unit
 from storage import limits
 from storage.briefing import Briefing
-from storage.errors import FileFailed, NoFileOfOurs, Rejection, StorageUnavailable, UnknownAgent
+from storage.errors import FileFailed, NoFileOfOurs, Rejection, StorageUnavailable
 from storage.reading import Found, ReadingStore
 from storage.recalling import Question
 from storage.records import Recalled, with_reason
@@ -36,7 +37,7 @@ _STALE_ROUNDS_MAX = 3
 
 
 class Reader:
-    """Answers reads, each one synchronous unit in a thread, cut at its deadline."""
+    """Answers reads, each one synchronous unit in a thread, or of a recall in a process, cut at its deadline."""
 
     def __init__(
         self,
@@ -44,11 +45,10 @@ class Reader:
         mailbox: Mailbox,
         open_store: Callable[[], ReadingStore],
         *,
-        turns: Turns,
+        recaller: Recaller,
         swarm: Swarm,
         writer: Mailbox,
         stats: Stats,
-        refuse_unregistered: bool,
     ) -> None:
         self.name = name
         self.restarts = 0
@@ -57,17 +57,21 @@ class Reader:
         self.holds_files = False
         """True until the store is closed to the end: it is no longer of use before."""
         self._mailbox = mailbox
-        self._turns = turns
+        self.recaller = recaller
         self._open_store = open_store
         self._swarm = swarm
         self._writer = writer
         self._stats = stats
-        self._refuse_unregistered = refuse_unregistered
         self._cut_from = inf
         """On trio's clock: when the unit that runs now is to be interrupted next."""
         self._cutting = trio.CancelScope()
         self._waited = False
         """True once a recall has waited in vain for the index to catch up; until it has, no other waits."""
+
+    @property
+    def in_place(self) -> bool:
+        """False when the database's path no longer names the file that is open."""
+        return self.store is None or self.store.database_in_place
 
     async def run(self, opened: Callable[[], None]) -> None:
         """Open the store and answer messages until the mailbox is closed and drained; when told to, open it anew."""
@@ -90,6 +94,7 @@ class Reader:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._interrupt, store)
+                nursery.start_soon(self.recaller.run)
                 async for envelope in self._mailbox:
                     if isinstance(envelope.message, Reopen):
                         reopen = envelope.message
@@ -126,13 +131,10 @@ class Reader:
         return read_unit(message, store)
 
     def _admit(self, store: ReadingStore, asked: Any) -> None:
-        """Count a read by an agent that the registry does not hold, or refuse it where the setting says so."""
+        """Count a read by an agent that the registry does not hold; see ReadingStore.admitted()."""
         agent = getattr(asked, "agent", None)
-        if agent is None or isinstance(asked, IsRegistered) or store.is_registered(agent):
-            return
-        if self._refuse_unregistered:
-            raise UnknownAgent(f"The agent {agent[:80]!r} is not in agent_registry, and its reads are refused here.")
-        trio.from_thread.run_sync(self._count_unregistered)
+        if agent is not None and not isinstance(asked, IsRegistered) and not store.admitted(agent):
+            trio.from_thread.run_sync(self._count_unregistered)
 
     def _count_unregistered(self) -> None:
         self._stats.unregistered_reads += 1
@@ -197,32 +199,30 @@ class Reader:
         self, store: ReadingStore, question: Question, deadline: float, *, admitted: bool
     ) -> Recalled:
         """Answer from the index as it is, after waiting once, briefly, for rows that others have inserted."""
-
-        def attempt(may_wait: bool) -> Found | None:
-            lag = store.index_lag()
-            return None if lag and may_wait else store.recall(question, lag)
-
-        def first() -> Found | None:
-            if not admitted:
-                self._admit(store, question)
-            return attempt(not self._waited)
-
-        found = await self._cut(deadline, first)
+        found = await self._look(store, question, deadline, may_wait=not self._waited)
         if found is None:
             self._waited = not await self._caught_up(CatchUp())
-            found = await self._cut(deadline, lambda: attempt(False))
-        assert found is not None
+            found = await self._look(store, question, deadline)
         for _ in range(_STALE_ROUNDS_MAX):
-            if not found.stale or not await self._caught_up(Refresh(rows=found.stale)):
+            if found is None or not found.stale or not await self._caught_up(Refresh(rows=found.stale)):
                 break
-            again = await self._cut(deadline, lambda: attempt(False))
-            assert again is not None
-            found = again
+            found = await self._look(store, question, deadline)
+        assert found is not None  # it did not wait
+        if not admitted and not found.admitted:
+            self._count_unregistered()
         if found.stale:  # rows were left out that may hold the answer
             return with_reason(found.recalled, "index_behind")
         if found.lag is None:
             self._waited = False
         return found.recalled
+
+    async def _look(
+        self, store: ReadingStore, question: Question, deadline: float, *, may_wait: bool = False
+    ) -> Found | None:
+        """See ReadingStore.look(): in the process for recalls while there is one, or else in a thread."""
+        with suppress(RecallerGone), self._cut_at(deadline), store.reads.noted():
+            return await self.recaller.look(question, may_wait=may_wait)
+        return await self._cut(deadline, lambda: store.look(question, may_wait=may_wait))
 
     async def _caught_up(self, message: CatchUp | Refresh | RemakeIndex) -> bool:
         """Whether the writer did it, to its end, within CATCH_UP_WAIT_S."""
@@ -235,15 +235,16 @@ class Reader:
         return False
 
     async def _cut(self, deadline: float, unit: Callable[[], R]) -> R:
-        """Run a unit in a thread; from its deadline on its statements are interrupted until it ends."""
+        """Run a unit in a thread, cut at its deadline."""
+        with self._cut_at(deadline):
+            return await trio.to_thread.run_sync(unit)
 
-        def in_turn() -> R:
-            with self._turns.turn():
-                return unit()
-
+    @contextmanager
+    def _cut_at(self, deadline: float) -> Iterator[None]:
+        """Run a block in which something looks; from the deadline on its statements are interrupted until it ends."""
         self._cut_from = self._cutting.deadline = deadline
         try:
-            return await trio.to_thread.run_sync(in_turn)
+            yield
         finally:
             self._cut_from = self._cutting.deadline = inf
 
@@ -257,4 +258,5 @@ class Reader:
                 await trio.sleep_forever()
             if self._cut_from <= trio.current_time():  # or else the unit has ended in this moment
                 store.interrupt()
+                self.recaller.interrupt()
                 self._cut_from = trio.current_time() + _INTERRUPT_AGAIN_S

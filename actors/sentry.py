@@ -7,7 +7,7 @@ from pathlib import Path
 import structlog
 import trio
 
-from actors.errors import MailboxFull
+from actors.errors import MailboxFull, OutcomeUnknown
 from actors.mailbox import Mailbox
 from actors.messages import Upkeep
 from actors.reader import Reader
@@ -75,6 +75,8 @@ class Sentry:
         self._say("database_moved", **({"reason": standing.refused} if standing.refused else {}))
         if standing.reopen is not None:
             await self._reopen(standing.reopen)
+        elif standing.refused is None and not all(reader.in_place for reader in self._readers):
+            await self._reopen("A reader has another database open than the one in place.")
         elif standing.refused is None:
             await self._look_for_failures(store)
 
@@ -120,7 +122,7 @@ class Sentry:
         """
         message = Reopen()
         try:
-            if not await self._writes.ask(message, within_s=_WITHIN_S):
+            if not await self._closed_by_writer(message):
                 return self._say("reopening_postponed", reason="A reader keeps the removed WAL from being copied.")
             log.warning("database_reopened", reason=why)
             for _ in self._readers:
@@ -132,6 +134,18 @@ class Sentry:
         finally:
             message.allowed.set()
         return None
+
+    async def _closed_by_writer(self, message: Reopen) -> bool:
+        """What the writer answers, however late: once it has begun, it closes its store, and the readers have to know.
+
+        Raises:
+            DeadlineExceeded, MailboxFull, ShuttingDown: it has not begun and will not.
+        """
+        envelope = self._writes.post(message, within_s=_WITHIN_S)
+        try:
+            return await self._writes.reply_to(envelope)
+        except OutcomeUnknown:
+            return await envelope.wait()
 
     @property
     def _any_open(self) -> bool:

@@ -22,17 +22,18 @@ from actors.messages import (
     WriteMessage,
 )
 from actors.reader import Reader
+from actors.recaller import Recaller
 from actors.sentry import Sentry
 from actors.stats import ActorState, Statistics, Stats
 from actors.supervisor import supervise
 from actors.swarm_messages import SwarmRead
-from actors.turns import Turns
 from actors.writer import Writer
 from storage import limits
 from storage.database import check_database_file
 from storage.errors import Interrupted, InvalidRequest, Rejection, StorageBusy
 from storage.paths import Paths, ProcessLock
 from storage.reading import ReadingStore
+from storage.recaller import command
 from storage.records import Purged
 from storage.soundness import Integrity, Side
 from storage.swarm.layout import Roots, SwarmConfig
@@ -93,17 +94,15 @@ class System:
         self._writes = Mailbox("writer", limits.WRITER_MAILBOX_MAX)
         self._reads = Mailbox("readers", limits.READER_MAILBOX_MAX)
         self._writer = Writer(self._writes, partial(WritingStore, paths), self._swarm)
-        turns = Turns()
         self._readers = [
             Reader(
                 f"reader {number}",
                 self._reads,
-                partial(ReadingStore, paths),
-                turns=turns,
+                partial(ReadingStore, paths, refuse_unregistered=refuse_unregistered_reads),
+                recaller=Recaller(command(paths.database, refuse_unregistered=refuse_unregistered_reads)),
                 swarm=self._swarm,
                 writer=self._writes,
                 stats=stats,
-                refuse_unregistered=refuse_unregistered_reads,
             )
             for number in range(1, limits.READERS + 1)
         ]

@@ -53,6 +53,7 @@ READER_MAILBOX_MAX: Final = 256
 AGENT_SHARE: Final = 0.25  # of a mailbox: as much of it one agent's messages may take
 AGENT_BATCH_MAX: Final = 8  # of a batch: with 64 of an agent that loops, others kept half of their throughput
 READERS: Final = 2
+RECALLER_FROM_LOOKS: Final = 100  # a reader that was asked for as many recalls gets a process for them: 60 MB
 RESTARTS_MAX: Final = 3
 RESTART_WINDOW_S: Final = 60.0
 AGENT_LABELS_MAX: Final = 100  # of counters: each agent more is a series more for whoever scrapes them

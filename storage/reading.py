@@ -7,16 +7,14 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
-
-import apsw
 
 from storage.agents import is_registered, registered, require_registered
 from storage.backup_record import last_backup
 from storage.database import FileIdentity, fetch, open_reader
 from storage.durable import own_persona, require_own, select_personas
-from storage.errors import Forbidden, InvalidRequest, NotFound, translated
+from storage.errors import Forbidden, InvalidRequest, NotFound, UnknownAgent, translated
 from storage.paths import Paths
 from storage.recalling import Question, Recollection, fitted
 from storage.records import Memory, Recalled, RowCounts, Scope, ShortEntries, StoreState, Tier
@@ -40,18 +38,23 @@ class Found:
     """Whether the index was behind the tables."""
     stale: tuple[tuple[Tier, int], ...]
     """Rows that changed or went since they were indexed: they were not shown; the writer should look at them."""
+    admitted: bool = True
+    """Whether the registry holds the agent that asked."""
 
 
 class ReadingStore:
     """Read-only connections to the database and the index. One thread at a time; `interrupt()` from any."""
 
-    def __init__(self, paths: Paths, *, clock: Callable[[], float] = time.time) -> None:
-        """Open both files; the writer has made them.
+    def __init__(
+        self, paths: Paths, *, refuse_unregistered: bool = False, clock: Callable[[], float] = time.time
+    ) -> None:
+        """Open both files; the writer has made them. `refuse_unregistered`: see admitted().
 
         Raises:
             Rejection: the database cannot be read at the moment.
         """
         self._paths = paths
+        self._refuse_unregistered = refuse_unregistered
         self._clock = clock
         self._identity = FileIdentity(paths.database)  # before it is opened: a replacement in between must be noticed
         with translated():
@@ -94,6 +97,18 @@ class ReadingStore:
         """Whether the registry holds this agent now."""
         with self._in_use():
             return is_registered(self._db, self._schema.registry, agent)
+
+    def admitted(self, agent: str) -> bool:
+        """Whether the registry holds an agent that reads.
+
+        Raises:
+            UnknownAgent: it does not, and the reads of others are refused here.
+        """
+        if self.is_registered(agent):
+            return True
+        if self._refuse_unregistered:
+            raise UnknownAgent(f"The agent {agent[:80]!r} is not in agent_registry, and its reads are refused here.")
+        return False
 
     def require_registered(self, agent: str) -> None:
         """Refuse an agent that the registry does not hold.
@@ -182,7 +197,7 @@ class ReadingStore:
             require_own(question.q, question.agent)
         index = self._index()
         if index is None or self._searcher is None:
-            raise IndexFailure(apsw.CantOpenError("no index file can be read"), damaged=descriptors_left())
+            raise IndexFailure("No index file can be read.", descriptors_left())
         recollection = Recollection(self._db, self._schema, self._searcher, question, self._clock())
         with self.reads.noted(), translated():
             results = fitted(recollection.results(), full=question.full)
@@ -195,6 +210,22 @@ class ReadingStore:
                 results=results,
             )
         return Found(recalled, lag, tuple(recollection.stale))
+
+    def look(self, question: Question, *, may_wait: bool) -> Found | None:
+        """Answer a question from the index as it is; None where it is behind the tables and `may_wait` says so.
+
+        Raises:
+            UnknownAgent: see admitted().
+            InvalidRequest, Forbidden, IndexFailure, Rejection: see recall().
+        """
+        admitted = self.admitted(question.agent)
+        lag = self.index_lag()
+        return None if lag and may_wait else replace(self.recall(question, lag), admitted=admitted)
+
+    @property
+    def database_in_place(self) -> bool:
+        """False when the database's path no longer names the file that is open."""
+        return self._identity.unchanged
 
     @property
     def index_identity(self) -> Identity | None:

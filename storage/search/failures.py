@@ -12,10 +12,13 @@ from storage.errors import is_damage
 class IndexFailure(Exception):
     """The index file could not be used. It is never an error of the database, and never an empty result."""
 
-    def __init__(self, cause: Exception, *, damaged: bool) -> None:
-        super().__init__(f"{type(cause).__name__}: {cause}")
+    def __init__(self, reason: str, damaged: bool) -> None:
+        super().__init__(reason, damaged)  # as its arguments: it also comes from another process
         self.damaged = damaged
         """True where the file itself cannot be used, so that it has to be made anew."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 @contextmanager
@@ -31,9 +34,13 @@ def index_failures() -> Iterator[None]:
     except apsw.Error as error:
         # Closed: it was being made anew, and that failed.
         damaged = is_damage(error) or isinstance(error, apsw.ConnectionClosedError)
-        raise IndexFailure(error, damaged=damaged and descriptors_left()) from error
+        raise IndexFailure(_told(error), damaged and descriptors_left()) from error
     except (OSError, ValueError, TypeError, IndexError, OverflowError) as error:
-        raise IndexFailure(error, damaged=descriptors_left()) from error
+        raise IndexFailure(_told(error), descriptors_left()) from error
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def descriptors_left() -> bool:
