@@ -91,7 +91,8 @@ class Follower:
     def _next_slice(self) -> "_Slice | None":
         if self._slices and self._slices[0].after != self.index.high_water(self._slices[0].tier):
             self._slices.clear()  # the index was made anew or rolled back since
-        while len(self._slices) < _SLICES_AHEAD and (read := self._read_slice()) is not None:
+        ahead = 1 if self._analyst is None else _SLICES_AHEAD  # read for the process that helps, if there is one
+        while len(self._slices) < ahead and (read := self._read_slice()) is not None:
             self._slices.append(read)
         return self._slices.popleft() if self._slices else None
 

@@ -53,6 +53,8 @@ class Index:
         self.path = path
         self.rebuilt = False
         self._numbers: dict[str, int] = {}
+        self._marks: dict[Tier, int] | None = {} if writable else None
+        """The high-water marks, which nobody but the writer's index moves."""
         self._bytes_seen = 0
         self._identity = FileIdentity(path)  # before it is opened: a file put there in between must be noticed
         with index_failures():
@@ -84,7 +86,7 @@ class Index:
     def remake(self) -> None:
         """Throw the file away and begin an empty one; the caller then catches up from nothing."""
         self._db.close()
-        self._numbers.clear()
+        self._forget_read()
         with index_failures():
             self._db = self._remake()
             self._segments = segments_of(self._db)
@@ -126,6 +128,8 @@ class Index:
             self._put(tier, new)
             if mark is not None:
                 self._db.execute("INSERT OR REPLACE INTO high_water VALUES (?, ?)", (tier, mark))
+                if self._marks is not None:
+                    self._marks[tier] = mark
 
     def forget(self, tier: Tier, rows: Iterable[int]) -> None:
         """Remove rows that are gone from the table."""
@@ -143,8 +147,13 @@ class Index:
             with index_failures(), transaction(self._db):
                 yield
         except BaseException:
-            self._numbers.clear()  # a name that was numbered in the transaction has no number now
+            self._forget_read()  # a name that was numbered in the transaction has no number now
             raise
+
+    def _forget_read(self) -> None:
+        self._numbers.clear()
+        if self._marks is not None:
+            self._marks.clear()
 
     def _put(self, tier: Tier, rows: Sequence[tuple[Row, Contents]]) -> None:
         """Add rows that the index does not hold."""
@@ -263,8 +272,13 @@ class Index:
 
     def high_water(self, tier: Tier) -> int:
         """The highest row id of a tier up to which the index has followed the table."""
+        if self._marks is not None and tier in self._marks:
+            return self._marks[tier]
         mark = self._number("SELECT row FROM high_water WHERE tier = ?", (tier,))
-        return BEFORE_ALL_ROWS if mark is None else mark
+        mark = BEFORE_ALL_ROWS if mark is None else mark
+        if self._marks is not None:
+            self._marks[tier] = mark
+        return mark
 
     def count(self, tier: Tier, agent: str | None) -> int:
         """How many rows of a tier the index holds, of one author or of all."""
