@@ -44,7 +44,7 @@ class Recaller:
                 async with _process(self._command) as process:
                     self._running = process
                     log.info("recaller_started", pid=process.pid)
-                    await process.ended.wait()
+                    await process.end()
             except (OSError, RecallerGone) as error:  # no process to be had, or it could not read the database
                 log.warning("recaller_not_started", reason=str(error))
             else:
@@ -90,7 +90,8 @@ class _Process:
         assert process.stdin is not None
         assert process.stdout is not None
         self.pid = process.pid
-        self.ended = trio.Event()
+        self._process = process
+        self._ended = trio.Event()
         self._asked: Any = process.stdin
         self._answers: Any = process.stdout
         self._cut = cut
@@ -98,8 +99,19 @@ class _Process:
         self._number: int | None = None
         """Of the look that runs."""
 
+    async def end(self) -> None:
+        """Wait until it has ended, or can no longer be asked."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._exit)
+            await self._ended.wait()
+            nursery.cancel_scope.cancel()
+
+    async def _exit(self) -> None:
+        await self._process.wait()
+        self._ended.set()
+
     async def look(self, question: Question, may_wait: bool) -> Seen:
-        if self.ended.is_set():
+        if self._ended.is_set():
             raise RecallerGone("it has ended")
         self._number = next(self._numbers)
         try:
@@ -113,7 +125,7 @@ class _Process:
             return seen
         finally:
             if self._number is not None:  # its answer, should one come, would be taken for the next one's
-                self.ended.set()
+                self._ended.set()
 
     async def message(self) -> Any:
         received = bytearray()

@@ -34,6 +34,10 @@ SLOW = (
 )
 """A process for recalls that never ends one question, and ends itself by another."""
 
+FOREIGN = (
+    "INSERT INTO memory_longterm (agent, fact, created_at) VALUES ('atlas', 'foreign' || ?, '2026-01-01') RETURNING id"
+)
+
 
 @pytest.fixture
 def system(database: Path) -> System:
@@ -99,8 +103,7 @@ async def test_what_is_written_is_recalled_at_once_there_too(
         for n in range(50):
             written = await system.ask(RememberLong(agent="mira", fact=f"zebra number {n} lives in zoo{n}"))
             assert (await system.ask(Recall(agent="sol", q=f"zoo{n}", k=1))).results[0].id == written.id
-            sql = "INSERT INTO memory_longterm (agent, fact, created_at) VALUES ('atlas', 'foreign' || ?, '2026-01-01') RETURNING id"
-            ((row,),) = rows(database, sql, n)
+            ((row,),) = rows(database, FOREIGN, n)
             assert (await system.ask(Recall(agent="sol", q=f"foreign{n}", k=1))).results[0].id == f"long:{row}"
     assert asked == []
 
