@@ -6,7 +6,7 @@ Reads the database outside of any transaction, so that it needs no lock that ano
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -222,23 +222,24 @@ class Follower:
                 self._sweep = None
 
     def follows_another(self, seed: int) -> bool:
-        """Whether the index is that of another database: of places picked at random most hold another row than it says.
+        """Whether the index is that of another database: of rows picked at random it knows most as another's.
 
-        Such an index would leave rows out without a word, until a sweep has found them all.
+        Such an index would leave rows out without a word, until a sweep has found them all. A row that was edited is
+        still known; where the tables hold no row at all, an index of some is another's.
         """
-        pick = random.Random(seed)  # noqa: S311 (a sample, not a secret)
-        strange = looked = 0
+        picked = list(self._picked(random.Random(seed)))  # noqa: S311 (a sample, not a secret)
+        if not picked:
+            return any(self.index.size(tier)[0] for tier in SEARCHED)
+        return 2 * sum(not self.index.knows(row) for row in picked) > len(picked)
+
+    def _picked(self, pick: random.Random) -> Iterator[Row]:
+        """Rows of the tables, of those that the index has followed."""
         for tier in SEARCHED:
-            mark = self.index.high_water(tier)
-            for _ in range(_SAMPLED if mark > 0 else 0):
-                place = pick.randint(1, mark)
-                where = "WHERE t.rowid BETWEEN ? AND ? ORDER BY t.rowid LIMIT 1"
-                with translated():
-                    there = dict(select_digests(self._db, self._schema, tier, where, (place, mark)))
-                known = self.index.rows_after(tier, place - 1, mark, 1)
-                looked += bool(there or known)
-                strange += there != known
-        return 2 * strange > looked
+            with translated():
+                last = min(self.index.high_water(tier), self.last_row(tier))
+                for _ in range(_SAMPLED if last > 0 else 0):
+                    where = "WHERE t.rowid BETWEEN ? AND ? ORDER BY t.rowid LIMIT 1"
+                    yield from select_rows(self._db, self._schema, tier, where, (pick.randint(1, last), last))
 
     def sampled_damage(self, seed: int) -> bool:
         """Whether any of some rows picked at random is not found by a term of its own: the index is damaged."""

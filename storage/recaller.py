@@ -123,4 +123,3 @@ def _send(pipe: int, message: bytes) -> None:
     rest = memoryview(message)
     while rest:
         rest = rest[os.write(pipe, rest) :]
-

@@ -8,7 +8,7 @@ with that agent, time and content: the write lock was held, so no other id is po
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -243,7 +243,12 @@ class State:
                     ),
                 )
 
-    def settle(self, done: Sequence[Request], dropped: Sequence[Request]) -> None:
+    def open_again(self, tier: Tier) -> None:
+        """Take back that the requests of a tier have their rows: the database that had them is not there."""
+        with self._usable(writing=True), transaction(self._db):
+            self._db.execute("UPDATE requests SET settled = 0 WHERE tier = ?", (tier,))
+
+    def settle(self, done: Collection[Request], dropped: Collection[Request]) -> None:
         """Commit how intents ended: `done` ones have their rows, `dropped` ones never happened."""
         with self._usable(writing=True), transaction(self._db):
             for request in done:

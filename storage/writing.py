@@ -100,10 +100,12 @@ class WritingStore:
         """Whether the index is another database's; then it is made anew.
 
         Intents stay open then: whether they happened is told by the database that they were made for, if it comes
-        back. Until then each is void, for its row is not there.
+        back. Until then each is void, for its row is not there. Those of short keys that were settled are open again:
+        they would be answered whatever this database holds.
         """
         with suppress(IndexFailure):
             if self._follower.follows_another(seed=0):
+                self._state.open_again("short")
                 self._index.remake()
                 return True
         return False
@@ -387,7 +389,7 @@ class WritingStore:
     def _settle_open_intents(self) -> tuple[int, int]:
         """After a crash: each open intent either has its row, or never happened. Return how many of each."""
         intents = self._state.open_intents()
-        done = [intent.request for intent in intents if self._units.happened(intent)]
+        done = {intent.request for intent in intents if self._units.happened(intent)}
         dropped = [intent.request for intent in intents if intent.request not in done]
         if intents:
             self._state.settle(done, dropped)

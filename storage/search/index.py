@@ -244,6 +244,12 @@ class Index:
         """Whether the index knows this row with just this content."""
         return self.digest_of(row.tier, row.row) == row.digest
 
+    def knows(self, row: Row) -> bool:
+        """Whether the index has a document of this row, perhaps from before an edit: with its author and its time."""
+        sql = f"SELECT digest, created_s, name FROM {row.tier}_documents JOIN names ON id = agent WHERE row = ?"
+        found = self._ask(sql, (row.row,))
+        return found[0][0] == row.digest or found[0][1:] == (row.created_s, row.agent) if found else False
+
     def _digests(self, tier: Tier, rows: Sequence[int]) -> dict[int, int]:
         """The digests of those rows that the index holds."""
         sql = f"SELECT row, digest FROM json_each(?) JOIN {tier}_documents ON row = value"
