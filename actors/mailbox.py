@@ -2,6 +2,7 @@
 
 import enum
 from collections import Counter, deque
+from collections.abc import Collection
 from typing import Any, Generic, TypeVar
 
 import outcome
@@ -98,7 +99,7 @@ class Mailbox:
         """
         sender = message.sender
         queue = self._waiting.get(sender, ())
-        if sender is not None and len(queue) >= self.bound_of_sender:
+        if sender is not None and len(queue) >= self.bound_of_sender <= _wanted(queue):
             raise MailboxFull(
                 f"{sender[:80]!r} has {len(queue)} messages in the {self.name}'s mailbox: one agent may have no more."
             )
@@ -196,3 +197,8 @@ class Mailbox:
     def depth(self) -> int:
         """How many messages wait."""
         return self._receive.statistics().current_buffer_used
+
+
+def _wanted(queue: Collection[Envelope[Any]]) -> int:
+    """How many of them somebody still waits for."""
+    return sum(envelope.state is State.QUEUED for envelope in queue)

@@ -147,6 +147,17 @@ async def test_what_an_agent_withdrew_leaves_the_others_their_turns() -> None:
     assert [one.message.fact for one in box.take(5)] == ["2"]
 
 
+async def test_what_an_agent_withdrew_does_not_count_for_its_quarter() -> None:
+    """Its calls timed out while the actor was busy: nothing of it waits, so nothing is refused."""
+    box = Mailbox("writer", 16)
+    for _ in range(3):
+        assert box.post(RememberLong(agent="loop", fact="given up"), within_s=1).withdraw()
+    said(box, "loop", "1", "2", "3", "4")
+    with pytest.raises(MailboxFull, match="'loop'"):
+        said(box, "loop", "one too many")
+    assert [one.message.fact for one in box.take(16)] == ["1", "2", "3", "4"]
+
+
 async def test_a_page_counts_for_its_worker_and_upkeep_for_nobody() -> None:
     assert PageWrite(workerId="swarm5", kind="mission", summary="x").sender == "swarm5"
     assert Purge().sender == "(none)"
