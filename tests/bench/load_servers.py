@@ -17,7 +17,7 @@ from typing import Any
 
 import apsw
 
-from tests.support import PROGRAM, planted, swarm_folders
+from tests.support import PROGRAM, cpu_s, planted, swarm_folders
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = Path(__file__).with_name("reference_app.py")
@@ -26,7 +26,6 @@ STOP_WITHIN_S = 30.0
 INDEX_WITHIN_S = 3_600.0
 ANSWER_WITHIN_S = 30.0
 _POLL_S = 0.02
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 class Server:
@@ -57,9 +56,8 @@ class Server:
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=ANSWER_WITHIN_S)
 
     def cpu_s(self) -> float:
-        """Seconds of CPU that the process has used."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+        """Seconds of CPU that the process has used, with those that it has started."""
+        return cpu_s(self.process.pid)
 
     def wait_for(self, condition: Any, within_s: float) -> None:
         """Wait until a condition of this server holds.

@@ -180,7 +180,12 @@ def charts(run: Soaked) -> list[Chart]:
     """Memory, latency, WAL, index and depth over time."""
     marks = [(one.signal_s / 60, one.how) for one in run.restarts]
     drawn = [
-        Chart("Memory (RSS)", "MB", {"service": _line(run, lambda s: s.rss_bytes and s.rss_bytes / _MB)}, marks),
+        Chart(
+            "Memory (RSS), all processes",
+            "MB",
+            {"service": _line(run, lambda s: s.rss_bytes and s.rss_bytes / _MB)},
+            marks,
+        ),
         Chart("Latency of answered calls", "ms", latency_lines(run), marks, log=True),
         Chart("Write-ahead log", "MB", {"database's WAL": _line(run, lambda s: s.wal_bytes / _MB)}, marks),
         Chart(

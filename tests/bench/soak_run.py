@@ -1,7 +1,6 @@
 """One run of the soak: the service on a fleet's database, its restarts, and a sample of it every second."""
 
 import contextlib
-import os
 import signal
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from urllib.parse import urlencode
 from storage.store import create_database
 from tests.bench.fleet_day import AGENTS, PURGE_S, Call, Fleet, Journal
 from tests.bench.load_servers import Server, ready, started
+from tests.support import rss_bytes
 
 GENERATOR = Path(__file__).with_name("gen_fleet.py")
 EXPLAINED_AFTER_S = 1.0
@@ -189,7 +189,7 @@ class Run:
         return Sample(
             self.now_s,
             self._life,
-            _rss_bytes(process),
+            _rss_bytes(self.server.process.pid),
             _count(process / "fd"),
             _count(process / "task"),
             _size(self.database.with_name(self.database.name + "-wal")),
@@ -207,10 +207,10 @@ class Run:
             return {}
 
 
-def _rss_bytes(process: Path) -> int | None:
+def _rss_bytes(pid: int) -> int | None:
     try:
-        return int((process / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") or None
-    except (OSError, IndexError):
+        return rss_bytes(pid) or None
+    except OSError:  # it is being restarted
         return None
 
 

@@ -13,7 +13,7 @@ import trio
 
 from tests.faults import planting
 from tests.faults.test_traps_http import _unread_bytes, request
-from tests.support import Service, eventually
+from tests.support import Service, cpu_s, eventually, family, rss_bytes
 
 _MIB = 1_048_576
 
@@ -55,20 +55,13 @@ def held_by(service: Service, tasks: Path) -> Held:
     """What a service holds now; its tasks at most 0.1 s ago."""
     process = Path("/proc") / str(service.process.pid)
     status = dict(line.split(":", 1) for line in (process / "status").read_text().splitlines())
-    children = (process / "task" / str(service.process.pid) / "children").read_text().split()
     return Held(
         descriptors=len(os.listdir(process / "fd")),
         threads=int(status["Threads"]),
         tasks=int(tasks.read_text()),
-        children=len(children),
-        rss_bytes=int(status["VmRSS"].split()[0]) * 1_024,
+        children=len(family(service.process.pid)) - 1,
+        rss_bytes=rss_bytes(service.process.pid),
     )
-
-
-def cpu_s(service: Service) -> float:
-    """Seconds of processor time that a service has used."""
-    fields = (Path("/proc") / str(service.process.pid) / "stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 # --- connections ---
@@ -149,9 +142,9 @@ def deaf_clients(service: Service, count: int, path: str = "/openapi.json", aske
         before_s = [0.0]
 
         def stuck() -> bool:
-            began_s, before_s[0] = before_s[0], cpu_s(service)
+            began_s, before_s[0] = before_s[0], cpu_s(service.process.pid)
             time.sleep(0.25)
-            return cpu_s(service) - began_s < 0.1
+            return cpu_s(service.process.pid) - began_s < 0.1
 
         eventually(stuck, within_s=30)
         yield

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import resource
 import statistics
 import threading
 import time
@@ -19,7 +18,7 @@ from actors.messages import RememberLong
 from tests.faults.foreign import ForeignProcess
 from tests.faults.open_loop import Load, Plan, Running, load
 from tests.faults.scale import LONG, scaled, seeded
-from tests.support import Service, eventually, fresh_database, rows, serving
+from tests.support import Service, eventually, fresh_database, rows, rss_bytes, serving
 
 BOUND = 4
 SMALL_MAILBOX = f"from storage import limits; limits.WRITER_MAILBOX_MAX = {BOUND}"
@@ -199,10 +198,10 @@ def _median_recall_ms(service: Service) -> float:
 
 
 def _rss_until(running: Running, pid: int) -> list[int]:
-    """The process's resident bytes, ten times a second until the load has ended."""
+    """The service's resident bytes, with its processes for recalls, ten times a second until the load has ended."""
     samples = []
     while running.process.poll() is None:
-        samples.append(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize())
+        samples.append(rss_bytes(pid))
         threading.Event().wait(0.1)
         assert len(samples) < 10 * (OVERLOAD_S + 60), "the load did not end"
     return samples
