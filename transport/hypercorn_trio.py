@@ -2,7 +2,7 @@
 
 import resource
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
@@ -13,6 +13,7 @@ import structlog
 import trio
 from hypercorn.config import Config
 from hypercorn.events import Closed, Event, RawData, Updated
+from hypercorn.protocol.h11 import H11Protocol
 from hypercorn.trio.tcp_server import MAX_RECV, TCPServer
 
 from storage import limits
@@ -24,8 +25,8 @@ log = structlog.get_logger()
 _HEADS = tuple(b"HTTP/1.1 %d" % first for first in (2, 3, 4, 5))
 """How heads of answers begin; not of 100 Continue, which nothing follows."""
 _HEAD_END = b"\r\n\r\n"
-_TURNED_AWAY_MAX = 64
-"""Connections beyond the bound that are told so at a time; further ones are only closed."""
+_MORE_MAX = 64
+"""Connections beyond the bound, at a time: those that are told so, and those for which idle ones are being ended."""
 _TURN_AWAY_WITHIN_S = 1.0
 _TOLD_EVERY_S = 60.0
 
@@ -68,11 +69,30 @@ class _Room:
     connections: int = 0
     head_bytes: int = 0
     """Of heads that are not complete."""
+    idle: "dict[_Connection, None]" = field(default_factory=dict)
+    """Those on which nothing is asked, the one that has been so for longest first."""
     told_s: float = -inf
     """On trio's clock: when the log last said that it is full."""
 
+    @property
+    def more_max(self) -> int:
+        """How many connections beyond the bound are looked at: they hold descriptors, too."""
+        return min(_MORE_MAX, self.connections_max)
+
+    def is_made(self) -> bool:
+        """Whether there is room for one that has come: the longest idle one is ended for it, where there is none."""
+        if self.connections <= self.connections_max:
+            return True
+        self.tell()
+        if not self.idle or self.connections > self.connections_max + self.more_max:
+            return False
+        longest = next(iter(self.idle))
+        del self.idle[longest]
+        longest.end_pause()
+        return True
+
     def tell(self) -> None:
-        """Say in the log that somebody is turned away, once in a while."""
+        """Say in the log that it is full, once in a while."""
         if trio.current_time() - self.told_s >= _TOLD_EVERY_S:
             self.told_s = trio.current_time()
             log.warning("connections_full", connections=self.connections, head_bytes=self.head_bytes)
@@ -110,7 +130,7 @@ class _Connection(TCPServer):
         """
         _room.connections += 1
         try:
-            if _room.connections > _room.connections_max:
+            if not _room.is_made():
                 await self._turn_away(f"There are {_room.connections_max:,} connections, and no room for one more.")
             else:
                 await super().run()
@@ -119,6 +139,7 @@ class _Connection(TCPServer):
         finally:
             _room.connections -= 1
             self._head_is_over()
+            _room.idle.pop(self, None)
 
     async def _turn_away(self, why: str) -> None:
         """Answer 503 to whatever is asked, and close the connection.
@@ -126,9 +147,8 @@ class _Connection(TCPServer):
         What the client sends is read: where unread data is left, closing resets, and the answer is lost on its way.
         """
         _room.tell()
-        told_max = min(_TURNED_AWAY_MAX, _room.connections_max)  # those that are being told hold descriptors, too
         with trio.move_on_after(_TURN_AWAY_WITHIN_S):
-            if _room.connections <= _room.connections_max + told_max and await self._receive():
+            if _room.connections <= _room.connections_max + _room.more_max and await self._receive():
                 await self.stream.send_all(_turned_away(why))
                 await self.stream.send_eof()
                 while await self._receive():
@@ -142,10 +162,27 @@ class _Connection(TCPServer):
                 requests = self._requests
                 await self.protocol.handle(RawData(data))
                 self._pause_without_requests()
-                if data and self._requests == requests and self._pause.deadline != inf:
+                if data and self._requests == requests and self._pause.deadline != inf and self._speaks_http1:
                     await self._head_goes_on(len(data))
+                self._keep_place()
         await self.protocol.handle(Closed())
         await self.idle_task.stop()
+
+    @property
+    def _speaks_http1(self) -> bool:
+        """Whether what comes while nothing is asked is of a head; over HTTP/2 it may be a PING."""
+        return isinstance(self.protocol.protocol, H11Protocol)
+
+    def _keep_place(self) -> None:
+        """Keep the place among the idle ones, or have none."""
+        if self._pause.deadline == inf or self._head_bytes:
+            _room.idle.pop(self, None)
+        else:
+            _room.idle.setdefault(self)
+
+    def end_pause(self) -> None:
+        """Close the connection, on which nothing is asked."""
+        self._pause.cancel()
 
     def _pause_without_requests(self) -> None:
         """Give up an HTTP/2 connection on which nothing is asked: to Hypercorn its preface is a request without end.
@@ -181,6 +218,7 @@ class _Connection(TCPServer):
                 self._requests += 1
                 self._head_is_over()
             self._pause.deadline = trio.current_time() + self.config.keep_alive_timeout if event.idle else inf
+            self._keep_place()
         elif isinstance(event, RawData):
             await self._send_together(event.data)
         else:
@@ -209,6 +247,7 @@ class _Connection(TCPServer):
     async def _idle_timeout(self) -> None:
         """Close the connection when a pause is too long, or at a stop: one task, where Hypercorn starts one a pause."""
         self._pause.deadline = trio.current_time() + self.config.keep_alive_timeout
+        self._keep_place()
         with self._pause:
             await self.context.terminated.wait()
             if self._pause.deadline == inf:

@@ -169,6 +169,73 @@ def test_http2_connection_without_a_request_is_closed(database: Path) -> None:
         answer_of(client)
 
 
+def frame(kind: int, payload: bytes = b"", flags: int = 0, stream: int = 0) -> bytes:
+    """A frame of HTTP/2."""
+    return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
+
+
+def test_http2_connection_that_pings_is_idle_for_as_long_as_any(database: Path) -> None:
+    """Its PINGs were taken for a head that does not end: it had the time of one."""
+    times = SHORT_TIMES.replace("= 1.0", "= 0.5").replace("= 2.0", "= 4.0")
+    get = bytes([0x82, 0x84, 0x86, 0x01, 9]) + b"127.0.0.1"  # GET, /, http, and :authority, as HPACK has them
+    with serving(database, fault=times) as service, connections(service, 1) as (client,):
+        client.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4) + frame(1, get, flags=5, stream=1))
+        began_s = time.monotonic()
+        with suppress(ConnectionError):
+            while time.monotonic() < began_s + 20:
+                client.sendall(frame(6, b"12345678"))
+                if not client.recv(65_536):
+                    break
+                threading.Event().wait(0.2)
+        assert 2 < time.monotonic() - began_s < 15
+
+
+# --- more connections than there may be ---
+
+EIGHT = "from storage import limits; limits.CONNECTIONS_MAX = 8"
+
+
+def asked(client: socket.socket) -> bytes:
+    """The first bytes of the answer to a request on a connection that is kept; none where it was closed."""
+    with suppress(ConnectionError):
+        client.sendall(request(*REQUESTS["health"]))
+        return client.recv(65_536)[:12]
+    return b""
+
+
+def test_an_idle_connection_makes_room_for_one_that_comes(database: Path) -> None:
+    """The one that is idle for longest; those that keep 75 s of silence kept everybody else out."""
+    with serving(database, fault=EIGHT) as service, connections(service, 7) as idle:
+        for client in idle:
+            assert asked(client) == b"HTTP/1.1 200"
+        assert asked(idle[0]) == b"HTTP/1.1 200"
+        for _ in range(2):  # beside them there is the connection by which the service is asked here
+            with connections(service, 1) as (late,):
+                assert asked(late) == b"HTTP/1.1 200"
+                idle.append(late.dup())
+        assert idle[1].recv(10) == b""
+        assert [asked(client) for client in (idle[0], *idle[3:])] == [b"HTTP/1.1 200"] * 7
+        idle[-1].close()
+        idle[-2].close()
+
+
+def test_a_connection_with_a_request_under_way_makes_room_for_nobody(database: Path) -> None:
+    with serving(database, fault=EIGHT) as service, connections(service, 8) as busy:
+        for client in busy:
+            client.sendall(HEAD)
+        threading.Event().wait(0.5)  # until all of it was read
+        with connections(service, 1) as (late,):
+            late.sendall(request(*REQUESTS["health"]))
+            answer = answer_of(late)
+        assert answer.startswith(b"HTTP/1.1 503"), answer
+        assert b"retry-after: 1" in answer
+        assert b'"code":"overloaded"' in answer
+        for client in busy:
+            client.sendall(b"\r\n")
+            assert client.recv(65_536).startswith(b"HTTP/1.1 200")
+        assert service.events("connections_full")
+
+
 # --- floods ---
 
 
@@ -238,7 +305,7 @@ FEW_DESCRIPTORS = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (
 
 
 def test_more_connections_than_descriptors(database: Path) -> None:
-    """Those within the bound are served, further ones are told, and files can still be opened: the index is kept."""
+    """Those that ask are served, however many others idle, and files can still be opened: the index is kept."""
     with serving(database, fault=FEW_DESCRIPTORS) as service:
         service.long("sol", "the gateway listens")
         with connections(service, 200) as clients:
@@ -251,11 +318,7 @@ def test_more_connections_than_descriptors(database: Path) -> None:
             assert service.http.get(f"{service.url}/openapi.json").status_code == 200
             assert len(os.listdir(f"/proc/{service.process.pid}/fd")) < 128
             with connections(service, 1) as (late,):
-                late.sendall(HEAD + b"\r\n")
-                answer = answer_of(late)
-            assert answer.startswith(b"HTTP/1.1 503"), answer
-            assert b"retry-after: 1" in answer
-            assert b'"code":"overloaded"' in answer
+                assert asked(late) == b"HTTP/1.1 200"
             assert len(clients) == 200
         eventually(lambda: try_health(service) == 200)
         assert service.events("connections_bounded")
