@@ -61,6 +61,7 @@ def _figures(stats: dict[str, Any], now_s: float) -> list[str]:
         _line("refusals", _refusals(stats)),
         _line("index", f"{_lag(store)}, {_size(store['index_bytes'])}"),
         _line("foreign change", _moment(stats["foreign_change_at"], now_s, never="none seen")),
+        _line("integrity", _integrity(stats["integrity"], now_s)),
         _line("WAL", _wal(store)),
         _line("last backup", _moment(store["last_backup_at"], now_s, never="none recorded")),
         _line("mailboxes", mailboxes),
@@ -82,6 +83,15 @@ def _lag(store: dict[str, Any]) -> str:
     if behind:
         return f"{behind:,} rows behind, {store['index_share']:.1%} done"
     return "up to the tables"
+
+
+def _integrity(integrity: dict[str, Any] | None, now_s: float) -> str:
+    """What the last check of the database said."""
+    if integrity is None:
+        return "not known: the writer is down"
+    read = "read whole" if integrity["whole"] else "a sample was read"
+    found = "sound" if integrity["sound"] else f"DAMAGED ({integrity['problem']})"
+    return f"{found}, {read} {_moment(integrity['checked_at'], now_s)}"
 
 
 def _wal(store: dict[str, Any]) -> str:

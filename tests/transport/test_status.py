@@ -65,6 +65,7 @@ def test_screen_shows_what_was_written_replayed_and_refused(service: Service) ->
     assert re.fullmatch(r"[\d.,]+ (bytes|KiB|MiB)", seen["WAL"])
     assert seen["last backup"] == "none recorded"
     assert seen["foreign change"] == "none seen"
+    assert re.fullmatch(r"sound, read whole .*Z \(\d+ s ago\)", seen["integrity"])
     writer, readers = limits.WRITER_MAILBOX_MAX, limits.READER_MAILBOX_MAX
     assert re.fullmatch(rf"writer \d of {writer}, readers \d of {readers}", seen["mailboxes"])
     assert seen["restarts"] == "writer 0, readers 0"
@@ -115,6 +116,12 @@ STATS: dict[str, Any] = {
     "refused": 0,
     "latency": {},
     "foreign_change_at": None,
+    "integrity": {
+        "checked_at": "2026-09-28T09:14:00.000Z",
+        "whole": False,
+        "sound": False,
+        "problem": "Tree 4 page 9: btreeInitPage() returns error code 11",
+    },
     "actors": {},
 }
 """The statistics of a service that is not well."""
@@ -124,6 +131,11 @@ def test_trouble_is_told_in_words() -> None:
     text = screen(STATS, 1_790_586_940.0)
     assert "index            285,000 rows behind, 43.0% done, 202.0 MiB" in text
     assert "WAL              3.0 GiB; the database is in mode delete" in text
+    assert (
+        "integrity        DAMAGED (Tree 4 page 9: btreeInitPage() returns error code 11), a sample was read 2026-"
+        in text
+    )
+    assert "integrity        not known: the writer is down" in screen(STATS | {"integrity": None}, 1_790_586_940.0)
     assert "rows             short 0, long 500,000, episodic 1" in text
     assert "answers          none yet" in text
     degraded = {"status": "degraded", "reasons": ["not_wal", "storage_busy"], "demo": True}
