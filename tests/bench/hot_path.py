@@ -4,8 +4,8 @@
 
 Serves a copy of DB with stamps.py planted, asks over one connection, one request at a time, and prints for each kind
 of request where its time went, from the first byte in to the connection's being ready again: the mean over the requests
-without the slowest tenth, by the wall's clock and in CPU of the whole process, which others on the machine disturb
-less. The bare stack (reference_app.py) is stamped likewise. Stamps cost some µs each.
+without the slowest tenth, by the wall's clock and in CPU of the process that does it, which others on the machine
+disturb less. The bare stack (reference_app.py) is stamped likewise. Stamps cost some µs each.
 """
 
 import argparse
@@ -22,10 +22,11 @@ from typing import Any
 
 from tests.bench.load_requests import Requests, requests_of
 from tests.bench.load_servers import Server, copied, reference, service
-from tests.bench.stamps import AFTERWARDS, ANSWERS, FIRST, SENT
+from tests.bench.stamps import AFTERWARDS, ANSWERS, ASKED, FIRST, LOOK, SENT, THERE, look_files
 
 REQUESTS = 500
-WARM = 50
+WARM = 300
+"""Of each kind; of recalls as many as it takes until both readers have their processes."""
 KEPT_SHARE = 0.9
 KINDS = {
     "GET /hello": "/hello",
@@ -45,9 +46,10 @@ ORDER = (
     "arguments read",
     "message validated",
     "mailbox hop",
+    ASKED,
+    THERE,
+    LOOK,
     "hop into the thread",
-    "registry, index's lag",
-    "recall",
     "BEGIN IMMEDIATE",
     "row inserted",
     "COMMIT",
@@ -82,15 +84,15 @@ class Route:
         return sum(wall for wall, _ in self.stages.values()), sum(cpu for _, cpu in self.stages.values())
 
 
-def route_of(records: Sequence[dict[str, Any]]) -> Route:
-    """The mean of each stage, over all requests but the slowest tenth."""
+def route_of(records: Sequence[dict[str, Any]], first: str = FIRST) -> Route:
+    """The mean of each stage, over all requests but the slowest tenth. `first` is how the first one is called."""
     kept = sorted(records, key=lambda record: record["marks"][-1][1])[: max(1, int(len(records) * KEPT_SHARE))]
     stages: defaultdict[str, list[Times]] = defaultdict(list)
     parts: defaultdict[str, list[Times]] = defaultdict(list)
     for record in kept:
         for (_, before_ns, before_cpu_ns), (done, at_ns, cpu_ns) in itertools.pairwise(record["marks"]):
             assert done in ORDER, done
-            stages[FIRST if before_ns == 0 else done].append((at_ns - before_ns, cpu_ns - before_cpu_ns))
+            stages[first if before_ns == 0 else done].append((at_ns - before_ns, cpu_ns - before_cpu_ns))
         for name, spent in record["parts"].items():
             parts[name].append(spent)
     return Route(len(kept), _means(stages, len(kept)), _means(parts, len(kept)))
@@ -146,7 +148,25 @@ def measure(database: Path, count: int) -> dict[str, Route]:
             ask_ours(ours, requests, count)
         for record in records_of(work / "service.jsonl"):
             records[record["kind"]].append(record)
-    return {kind: route_of(records[kind]) for kind in KINDS}
+        looks = looks_of(work / "service.jsonl")
+    routes = {kind: route_of(records[kind]) for kind in KINDS}
+    routes["GET /v1/recall"] = joined(routes["GET /v1/recall"], looks[-2 * count - WARM : -count - WARM])
+    routes["POST /mcp"] = joined(routes["POST /mcp"], looks[-count:])
+    return routes
+
+
+def looks_of(stamped: Path) -> list[dict[str, Any]]:
+    """All looks in processes for recalls, in the order of time: of recalls over REST, then of those over MCP."""
+    lines = [line for file in look_files(stamped) for line in file.read_text(encoding="utf-8").splitlines()]
+    return sorted(map(json.loads, lines), key=lambda look: look["began_ns"])
+
+
+def joined(route: Route, looks: Sequence[dict[str, Any]]) -> Route:
+    """A route with what the looks were made of; while one ran, the service's own process only waited for it."""
+    there = route_of(looks, THERE)
+    wall, cpu = route.stages[ASKED]
+    stages = route.stages | there.stages | {ASKED: (wall - there.total[0], cpu)}
+    return Route(route.requests, stages, route.parts | there.parts)
 
 
 def ask_bare(bare: Server, requests: Requests, count: int) -> None:

@@ -1,19 +1,22 @@
 """Time stamps along the path of one request, planted into a server's process before it starts; shipped code knows none.
 
 `plant(PATH)` wraps the seams of the stack and of the service. Each request that is answered becomes one JSON line of
-PATH: {kind, marks, parts}. `marks` are [what had just been done, nanoseconds since the first, nanoseconds of CPU of the
-whole process since then] in order, over whichever threads did it; `parts` are [nanoseconds, of CPU] of what lies within
-a mark. One connection at a time: stamps of two requests would mix.
+PATH: {kind, began_ns, marks, parts}; a look in a process for recalls becomes one of a file beside it, see look_files().
+`marks` are [what had just been done, nanoseconds since the first, nanoseconds of CPU of the whole process since then]
+in order, over whichever threads did it; `parts` are [nanoseconds, of CPU] of what lies within a mark. One connection at
+a time: stamps of two requests would mix.
 """
 
 import functools
 import importlib
 import inspect
 import json
+import os
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TextIO
 
 from hypercorn.events import RawData
@@ -24,6 +27,9 @@ FIRST = "HTTP head parsed, task made"
 ANSWERS = "framework, to the first byte"
 SENT = "sent"
 AFTERWARDS = "after the answer: connection made ready"
+ASKED = "look asked for, pickle and pipes here"
+THERE = "pickle and pipes there"
+LOOK = "look"
 BEGINS = (
     ("transport.asgi", "Front.__call__", FIRST),
     ("quart", "Quart.__call__", "guard, body"),
@@ -33,9 +39,7 @@ BEGINS = (
     ("actors.mailbox", "Mailbox.post", "message validated"),
     ("actors.reader", "Reader._answer", "mailbox hop"),
     ("actors.writer", "Writer._handle", "mailbox hop"),
-    ("actors.reader", "Reader._admit", "hop into the thread"),
     ("storage.writing", "WritingStore.apply", "hop into the thread"),
-    ("storage.reading", "ReadingStore.recall", "registry, index's lag"),
     ("storage.batch", "Batch.run", "BEGIN IMMEDIATE"),
     ("storage.batch", "Batch.settle", "COMMIT"),
     ("storage.writing", "WritingStore._follow", "intents settled"),
@@ -46,7 +50,7 @@ BEGINS = (
 )
 """(module, name, what its begin ends)."""
 ENDS = (
-    ("storage.reading", "ReadingStore.recall", "recall"),
+    ("actors.recaller", "_Process.look", ASKED),
     ("storage.batch", "Batch.run", "row inserted"),
     ("storage.writing", "WritingStore.apply", "index follows"),
     ("transport.operations", "Operation.render", "rendered"),
@@ -55,15 +59,15 @@ ENDS = (
 )
 """(module, name, what its end ends)."""
 PARTS = (
-    ("storage.recalling", "clauses_of", "recall: question analysed"),
-    ("storage.search.searching", "plan", "recall: planned (frequencies)"),
-    ("storage.search.index", "Index.matching", "recall: matched (FTS5)"),
-    ("storage.search.ranking", "scored", "recall: scored (BM25)"),
-    ("storage.search.index", "Index.documents", "recall: documents read"),
-    ("storage.search.index", "Index.session", "recall: neighbours read"),
-    ("storage.search.ranking", "rank", "recall: ranked"),
-    ("storage.recalling", "Recollection._read", "recall: rows read"),
-    ("storage.recalling", "Recollection._memory", "recall: memories made"),
+    ("storage.recalling", "clauses_of", "look: question analysed"),
+    ("storage.search.searching", "plan", "look: planned (frequencies)"),
+    ("storage.search.index", "Index.matching", "look: matched (FTS5)"),
+    ("storage.search.ranking", "scored", "look: scored (BM25)"),
+    ("storage.search.index", "Index.documents", "look: documents read"),
+    ("storage.search.index", "Index.session", "look: neighbours read"),
+    ("storage.search.ranking", "rank", "look: ranked"),
+    ("storage.recalling", "Recollection._read", "look: rows read"),
+    ("storage.recalling", "Recollection._memory", "look: memories made"),
     ("trio", "SocketStream.send_all", "sent: socket"),
 )
 """(module, name, of what it is a part). Time of an inner part is the inner one's alone."""
@@ -91,7 +95,7 @@ class _Request:
         """The request as its line of JSON."""
         _, began_ns, cpu_began_ns = self.marks[0]
         marks = [[done, at_ns - began_ns, cpu_ns - cpu_began_ns] for done, at_ns, cpu_ns in self.marks]
-        return json.dumps({"kind": self.kind, "marks": marks, "parts": self.parts}) + "\n"
+        return json.dumps({"kind": self.kind, "began_ns": began_ns, "marks": marks, "parts": self.parts}) + "\n"
 
 
 class _Stamps:
@@ -106,6 +110,15 @@ class _Stamps:
         """Bytes came in: of a new request, perhaps while the last one's answer is just being finished."""
         if b" HTTP/1.1\r\n" in data:
             self._requests.append(_Request(data.partition(b" HTTP/")[0].partition(b"?")[0].decode("latin-1")))
+
+    def look(self) -> _Request:
+        """A look begins."""
+        self._requests.append(_Request(LOOK))
+        return self._requests[0]
+
+    def drop(self) -> None:
+        """The look has ended."""
+        self._requests.popleft()
 
     def mark(self, done: str) -> None:
         """Something has been done for the request that is under way."""
@@ -148,6 +161,47 @@ def plant(path: str) -> None:
     for module, name, part in PARTS:
         _replace(module, name, functools.partial(_timed, stamps, part))
     _plant_ends(stamps)
+    from storage import recaller  # the bare stack has it, too, and starts none
+
+    here = str(Path(__file__).parents[2])
+    recaller._PROGRAM = (  # it is started without the folder of the tests
+        f"import sys; sys.path.append({here!r}); from tests.bench.stamps import plant_look; plant_look({path!r})\n"
+        + recaller._PROGRAM
+    )
+
+
+def plant_look(path: str) -> None:
+    """Wrap what a process for recalls does."""
+    stamps = _Stamps(open(f"{path}.look-{os.getpid()}", "w", encoding="utf-8"))  # noqa: SIM115 (as long as the process)
+    for module, name, part in PARTS:
+        if module.startswith("storage."):
+            _replace(module, name, functools.partial(_timed, stamps, part))
+    _replace("storage.reading", "ReadingStore.look", functools.partial(_looked, stamps))
+
+
+def look_files(path: Path) -> list[Path]:
+    """The files of the processes for recalls of a server that was planted with PATH."""
+    return sorted(path.parent.glob(f"{path.name}.look-*"))
+
+
+def _looked(stamps: _Stamps, inner: Any) -> Any:
+    """Make each look a request of its own; what the process did since the last one is the pipes'."""
+    ended_ns = [time.process_time_ns()]
+
+    @functools.wraps(inner)
+    def wrapped(*arguments: Any, **named: Any) -> Any:
+        request = stamps.look()
+        request.marks[0] = (RECEIVED, request.marks[0][1], ended_ns[0])
+        request.mark(THERE)
+        try:
+            return inner(*arguments, **named)
+        finally:
+            request.mark(LOOK)
+            ended_ns[0] = time.process_time_ns()
+            stamps.keep(request)
+            stamps.drop()
+
+    return wrapped
 
 
 def _replace(module: str, name: str, wrap: Callable[[Any], Any]) -> None:
@@ -175,7 +229,14 @@ def _ending(stamps: _Stamps, done: str, inner: Any) -> Any:
         finally:
             stamps.mark(done)
 
-    return wrapped
+    @functools.wraps(inner)
+    async def awaited(*arguments: Any, **named: Any) -> Any:
+        try:
+            return await inner(*arguments, **named)
+        finally:
+            stamps.mark(done)
+
+    return awaited if inspect.iscoroutinefunction(inner) else wrapped
 
 
 def _timed(stamps: _Stamps, part: str, inner: Any) -> Any:
