@@ -42,6 +42,8 @@ fillers = st.one_of(
     st.integers(1, 60).map(lambda times: "padding words " * times),
 )
 
+LAST_RECALLS = 6
+
 
 class Memory(RuleBasedStateMachine):
     """The service under test, another process at its database, and the model of both."""
@@ -62,9 +64,11 @@ class Memory(RuleBasedStateMachine):
         self.restarts = self.waits = 0
 
     def teardown(self) -> None:
-        """All agrees at the end, too, where no step has failed."""
+        """Some rows are found and all agrees at the end, too, where no step has failed."""
         try:
             if sys.exc_info()[0] is None:
+                for number in range(LAST_RECALLS):
+                    self.recall(("rest", "mcp")[number % 2], AGENTS[0], number)
                 self._agree()
         finally:
             self.close()
