@@ -20,6 +20,8 @@ log = structlog.get_logger()
 
 _PAUSE_S: Final = 5.0
 """After one has ended by itself, until the next one is started."""
+_CUTS_MAX: Final = 50
+"""A look that goes on after so many interrupts, 20 ms apart, is ended with its process: that one hangs."""
 
 
 class RecallerGone(Exception):
@@ -98,6 +100,8 @@ class _Process:
         self._numbers = count(1)
         self._number: int | None = None
         """Of the look that runs."""
+        self._cuts = 0
+        """How often that was interrupted."""
 
     async def end(self) -> None:
         """Wait until it has ended, or can no longer be asked."""
@@ -113,7 +117,7 @@ class _Process:
     async def look(self, question: Question, may_wait: bool) -> Seen:
         if self._ended.is_set():
             raise RecallerGone("it has ended")
-        self._number = next(self._numbers)
+        self._number, self._cuts = next(self._numbers), 0
         try:
             await self._asked.send_all(framed(Look(self._number, question, may_wait)))
             seen: Seen = await self.message()
@@ -137,9 +141,14 @@ class _Process:
         return pickle.loads(memoryview(received)[LENGTH.size :])  # noqa: S301 (from our own process)
 
     def interrupt(self) -> None:
-        if self._number is not None:
-            with suppress(OSError):  # full: it has been told; broken: it has ended
-                os.write(self._cut, NUMBER.pack(self._number))
+        if self._number is None:
+            return
+        self._cuts += 1
+        if self._cuts == _CUTS_MAX:
+            log.error("recaller_hung", pid=self.pid)
+            self._process.kill()
+        with suppress(OSError):  # full: it has been told; broken: it has ended
+            os.write(self._cut, NUMBER.pack(self._number))
 
 
 @asynccontextmanager

@@ -142,7 +142,7 @@ async def test_they_end_with_the_system_and_when_told_to_end_only_then(
         asked = _asked_here(monkeypatch)
         await system.ask(Recall(agent="sol", q="zebra"))
         assert asked == []
-    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+    assert not any(_lives(pid) for pid in pids)
 
 
 async def test_a_setting_refuses_the_unregistered_there_too(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,6 +188,26 @@ async def test_a_look_that_is_too_slow_is_cut_at_its_deadline_and_no_other_is(
                 await slow_system.ask(Recall(agent="sol", q="slow"))
             assert (await slow_system.ask(Recall(agent="sol", q="zebra"))).results[0].id == written.id
         assert [recaller.pid for recaller in _recallers(slow_system)] == pids
+
+
+async def test_a_process_that_hangs_is_ended_and_its_question_answered(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with system.running():
+        written = await system.ask(RememberLong(agent="mira", fact="zebra"))
+        await _begun(system, monkeypatch)
+        pids = [recaller.pid or 0 for recaller in _recallers(system)]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        monkeypatch.setattr(limits, "READ_DEADLINE_S", 0.2)
+        for _ in pids:
+            with trio.fail_after(5):
+                assert (await system.ask(Recall(agent="sol", q="zebra"))).results[0].id == written.id
+        assert not any(_lives(pid) for pid in pids)
+
+
+def _lives(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
 
 
 async def test_a_question_that_ends_the_process_is_answered_here(
