@@ -102,11 +102,18 @@ def _message(asked: BinaryIO) -> Any:
     return pickle.loads(asked.read(LENGTH.unpack(head)[0]))  # noqa: S301 (from the process that started this one)
 
 
+def _opened(database: Path, *, refuse_unregistered: bool) -> ReadingStore:
+    try:
+        return ReadingStore(Paths(database), refuse_unregistered=refuse_unregistered)
+    except Rejection as refusal:  # who has started this one waits, and tries again
+        raise SystemExit(f"storage.recaller: {refusal.code}") from refusal
+
+
 def main(database: str, refuse_unregistered: str, told: str) -> None:
     """Answer each Look on the standard input with a Seen on the standard output, until the input ends."""
     for ending in (signal.SIGINT, signal.SIGTERM):  # sent to all of a service: it ends with the process that asks it
         signal.signal(ending, signal.SIG_IGN)
-    store = ReadingStore(Paths(Path(database)), refuse_unregistered=bool(int(refuse_unregistered)))
+    store = _opened(Path(database), refuse_unregistered=bool(int(refuse_unregistered)))
     cutting = _Cutting(store, os.fdopen(int(told), "rb", buffering=0))
     threading.Thread(target=cutting.run, daemon=True).start()
     asked, answers = sys.stdin.buffer, sys.stdout.fileno()
