@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from storage.agents import is_registered, registered, require_registered
-from storage.backup_record import last_backup
+from storage.copies.backup_record import last_backup
 from storage.database import FileIdentity, fetch, open_reader
 from storage.durable import own_persona, require_own, select_personas
 from storage.errors import Forbidden, InvalidRequest, NotFound, UnknownAgent, translated

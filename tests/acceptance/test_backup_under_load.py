@@ -207,7 +207,7 @@ def test_terminated_backup_leaves_nothing(tmp_path: Path) -> None:
     rows(database, "INSERT INTO memory_longterm(agent, fact) VALUES ('sol', ?)", "x" * 2_000_000)
     (tmp_path / "copies").mkdir()
     slow = (
-        "import time, storage.backup as b\n"
+        "import time, storage.copies.backup as b\n"
         "b._SLICE_PAGES = 1; b.limits = type('L', (), {'WRITE_BUDGET_S': property(lambda s: time.sleep(0.1) or 1.0)})()"
     )
     target = tmp_path / "copies" / "b"

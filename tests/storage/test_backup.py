@@ -12,10 +12,11 @@ from pathlib import Path
 import apsw
 import pytest
 
-from storage import backup, limits, snapshot
-from storage.backup import back_up, last_backup, restore
+from storage import limits
+from storage.copies import backup, snapshot
+from storage.copies.backup import back_up, last_backup, restore
+from storage.copies.manifest import Manifest, look_at
 from storage.errors import ConfigurationError, StorageBusy, StorageDamaged, StorageFull
-from storage.manifest import Manifest, look_at
 from storage.paths import Paths
 from storage.writing import WritingStore
 from tests.storage.writes import episode, fact, one, short

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from storage import exporting
+from storage.copies import exporting
+from storage.copies.exchange import line_of, parse_line
+from storage.copies.exporting import export, export_file
+from storage.copies.importing import LINE_BYTES_MAX, Tally, import_lines
+from storage.copies.odd_values import Instant, RawText, micros_of, rfc3339, stored_instant
 from storage.errors import ConfigurationError, InvalidRequest, StorageBusy, StorageFull
-from storage.exchange import line_of, parse_line
-from storage.exporting import export, export_file
-from storage.importing import LINE_BYTES_MAX, Tally, import_lines
-from storage.odd_values import Instant, RawText, micros_of, rfc3339, stored_instant
 from storage.paths import Paths
 from storage.reading import ReadingStore
 from storage.times import TimeForm

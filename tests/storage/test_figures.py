@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from storage.backup_record import LastBackup, last_backup, record_path
+from storage.copies.backup_record import LastBackup, last_backup, record_path
 from storage.paths import Paths
 from storage.reading import ReadingStore
 from storage.writing import WritingStore

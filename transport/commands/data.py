@@ -13,8 +13,8 @@ from transport.commands.endings import EX_UNAVAILABLE, fail
 from transport.settings import EX_CONFIG
 
 if TYPE_CHECKING:
-    from storage.importing import Tally
-    from storage.manifest import Manifest
+    from storage.copies.importing import Tally
+    from storage.copies.manifest import Manifest
     from storage.paths import Paths
 
 EX_REFUSED = 2
@@ -32,7 +32,7 @@ _db_option = click.option(
 @click.option("--to", type=click.Path(path_type=Path), required=True, help="The folder to make; it must not exist.")
 def backup(db: Path, to: Path) -> None:
     """Copy the database and state.db into a new folder, and verify the copies. The service may run."""
-    from storage.backup import back_up
+    from storage.copies.backup import back_up
     from storage.paths import Paths
 
     _clean_up_when_terminated()
@@ -53,7 +53,7 @@ def backup(db: Path, to: Path) -> None:
 @click.option("--db", type=click.Path(path_type=Path), required=True, help="The new path; nothing may be there.")
 def restore(source: Path, db: Path) -> None:
     """Put a backup at a new path, after checking that it is whole. Nothing is ever written over."""
-    from storage.backup import restore as put_back
+    from storage.copies.backup import restore as put_back
     from storage.paths import Paths
 
     _clean_up_when_terminated()
@@ -78,8 +78,8 @@ def _amount(manifest: "Manifest") -> str:
 @click.option("--out", default="-", show_default=True, help="A new file, or - for the standard output.")
 def export(db: Path, durable: bool, out: str) -> None:
     """Write every row as a line of JSON, without row ids, ordered by time, author and text. The service may run."""
-    from storage.exporting import export as export_to
-    from storage.exporting import export_file
+    from storage.copies.exporting import export as export_to
+    from storage.copies.exporting import export_file
     from storage.paths import Paths
 
     _clean_up_when_terminated()
@@ -147,7 +147,7 @@ def _import(db: Path, file: BinaryIO) -> "Tally":
 
 
 def _import_locked(paths: "Paths", file: BinaryIO) -> "Tally":
-    from storage.importing import import_lines
+    from storage.copies.importing import import_lines
 
     teller = _Teller()
     try:
@@ -162,7 +162,7 @@ class _Teller:
     """Tells on the standard error how an import goes on; each refusal by its line's number."""
 
     def __init__(self) -> None:
-        from storage.importing import Tally
+        from storage.copies.importing import Tally
 
         self.tally = Tally()
         self._told_at = time.monotonic()

@@ -16,12 +16,12 @@ from pathlib import Path
 import apsw
 
 from storage import limits
-from storage.backup_record import LastBackup, last_backup, record_path
+from storage.copies.backup_record import LastBackup, last_backup, record_path
+from storage.copies.manifest import DATABASE, STATE, Copy, Manifest, look_at, read_manifest, rows_by_table
+from storage.copies.snapshot import snapshot
+from storage.copies.staging import place, place_folder, refuse_existing, replace_text, sha256_of, staged, translated_at
 from storage.errors import ConfigurationError, StorageBusy, StorageDamaged, StorageUnavailable
-from storage.manifest import DATABASE, STATE, Copy, Manifest, look_at, read_manifest, rows_by_table
 from storage.paths import Paths
-from storage.snapshot import snapshot
-from storage.staging import place, place_folder, refuse_existing, replace_text, sha256_of, staged, translated_at
 from storage.times import iso
 
 __all__ = ("LastBackup", "back_up", "last_backup", "restore")

@@ -12,6 +12,10 @@ import apsw
 from storage import limits
 from storage.agents import require_registered
 from storage.batch import Outcome, Write
+from storage.copies.exchange import FIELDS, Values, differing_field, line_of, parse_line
+from storage.copies.exporting import stored_row, stored_rows
+from storage.copies.odd_values import Instant, RawText, Value, micros_of, stored_instant
+from storage.copies.snapshot import snapshot
 from storage.database import fetch, transaction
 from storage.errors import (
     Conflict,
@@ -25,14 +29,10 @@ from storage.errors import (
     UnknownAgent,
     translated,
 )
-from storage.exchange import FIELDS, Values, differing_field, line_of, parse_line
-from storage.exporting import stored_row, stored_rows
-from storage.odd_values import Instant, RawText, Value, micros_of, stored_instant
 from storage.paths import Paths
 from storage.records import Remembered, Tier
 from storage.rows import SEARCHED, table_of
 from storage.schema import Schema, Table
-from storage.snapshot import snapshot
 from storage.times import SQLValue, iso_or_none
 from storage.write_units import WriteUnits
 from storage.writing import WritingStore

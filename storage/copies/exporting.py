@@ -8,17 +8,17 @@ from typing import Any
 
 import apsw
 
+from storage.copies.exchange import FIELDS, Values, line_of
+from storage.copies.odd_values import RawText, Value, micros_of, text_of
+from storage.copies.snapshot import Snapshot, snapshot
+from storage.copies.staging import place, staged
 from storage.database import fetch, quote, transaction
 from storage.durable import PERSONA
 from storage.errors import StorageFull, translated
-from storage.exchange import FIELDS, Values, line_of
-from storage.odd_values import RawText, Value, micros_of, text_of
 from storage.paths import Paths
 from storage.records import Tier
 from storage.rows import SEARCHED, any_text, select_rows, table_of
 from storage.schema import Schema, introspect
-from storage.snapshot import Snapshot, snapshot
-from storage.staging import place, staged
 from storage.times import SQLValue
 
 _SLICE_ROWS = 500

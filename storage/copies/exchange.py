@@ -10,8 +10,8 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from storage.copies.odd_values import Instant, Value, from_json, micros_of, rfc3339, to_json
 from storage.errors import InvalidRequest
-from storage.odd_values import Instant, Value, from_json, micros_of, rfc3339, to_json
 from storage.records import Tier
 from storage.rows import stored_tags
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import apsw
 
+from storage.copies.staging import sha256_of
 from storage.database import fetch, quote
 from storage.errors import ConfigurationError, StorageDamaged
-from storage.staging import sha256_of
 
 MANIFEST = "manifest.json"
 DATABASE = "database.db"
