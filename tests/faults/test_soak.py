@@ -1,4 +1,4 @@
-"""A fleet's day at 20 x speed with two restarts, ten seconds of it here and three minutes under `make torture`.
+"""C136: a fleet's day at 20 x speed with two restarts, a minute of it here and three under `make torture`.
 
 Half an hour of it, with a report, is `make soak`: runbooks/load.md.
 """
@@ -34,7 +34,7 @@ Day = tuple[Path, Soaked]
 def day(tmp_path_factory: pytest.TempPathFactory) -> Day:
     """A day that is over, and the database that it has left."""
     database = made(tmp_path_factory.mktemp("soak"), scaled(0, 20_000))
-    return database, soaked(database, scaled(10.0, 180.0) / 60, seeded().randrange(10**6))
+    return database, soaked(database, scaled(1.0, 3.0), seeded().randrange(10**6))
 
 
 def changed(run: Soaked, call: Call) -> Soaked:

@@ -23,7 +23,7 @@ from tests.support import PROGRAM, Service, eventually, rows, serving
 from tests.test_documentation import SOURCES, relative
 
 KIB, MIB = 1024, 1024**2
-HOLD_S = scaled(3.0, 600.0)
+HOLD_S = scaled(60.0, 600.0)
 LOWER = "from storage import limits\nlimits.WAL_BYTES_KEPT, limits.WAL_BYTES_WARN = 256 * 1024, 1024 * 1024\n"
 LARGE_BYTES = scaled(96 * MIB, 1_536 * MIB)
 GROWN_BYTES = 6 * MIB
