@@ -2,7 +2,8 @@
 
 import enum
 from collections import Counter, deque
-from collections.abc import Collection
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 import outcome
@@ -27,29 +28,32 @@ class State(enum.Enum):
 class Envelope(Generic[R]):
     """A message in transit, its state, and the slot its reply goes into."""
 
-    __slots__ = ("_done", "_outcome", "deadline", "message", "replayed", "state")
+    __slots__ = ("_done", "_leave", "_outcome", "deadline", "message", "replayed", "state")
 
-    def __init__(self, message: Message[R], deadline: float) -> None:
+    def __init__(self, message: Message[R], deadline: float, leave: Callable[["Envelope[R]"], None]) -> None:
+        """`leave` takes it out of its mailbox."""
         self.message = message
         self.deadline = deadline
         """On trio's clock: when its sender no longer wants it begun."""
         self.state = State.QUEUED
         self.replayed = False
+        self._leave = leave
         self._done = trio.Event()
         self._outcome: outcome.Outcome[R] | None = None
 
-    def start(self) -> bool:
-        """Claim the envelope for handling; False when its requester withdrew it while it was queued."""
-        if self.state is State.WITHDRAWN:
-            return False
-        assert self.state is State.QUEUED
+    def start(self) -> None:
+        """Claim the envelope for handling."""
+        assert self.state is State.QUEUED, self.state
         self.state = State.STARTED
-        return True
 
     def withdraw(self) -> bool:
-        """Give up on it; True when the actor had not started, so that nothing was or will be applied."""
+        """Give up on it; True when the actor had not started, so that nothing was or will be applied.
+
+        One that waited leaves its mailbox at once: its place is free.
+        """
         if self.state is State.QUEUED:
             self.state = State.WITHDRAWN
+            self._leave(self)
         return self.state is State.WITHDRAWN
 
     def reply(self, value: R) -> None:
@@ -88,7 +92,10 @@ class Mailbox:
         self._waiting: dict[str | None, deque[Envelope[Any]]] = {}
         """By sender, the next one's first. A sender without messages has no entry."""
         self._send, self._receive = trio.open_memory_channel[None](bound)
-        """One token for each message that waits: the bound, the wait for a message and the end are the channel's."""
+        """One token for each message that waits: the bound, the wait for a message and the end are the channel's.
+
+        An actor that was woken has its token in hand: where the message was withdrawn since, it is one too many.
+        """
 
     def post(self, message: Message[R], *, within_s: float) -> Envelope[R]:
         """Put a message into the box. Never waits for room: a full mailbox is an answer.
@@ -99,11 +106,11 @@ class Mailbox:
         """
         sender = message.sender
         queue = self._waiting.get(sender, ())
-        if sender is not None and len(queue) >= self.bound_of_sender <= _wanted(queue):
+        if sender is not None and len(queue) >= self.bound_of_sender:
             raise MailboxFull(
                 f"{sender[:80]!r} has {len(queue)} messages in the {self.name}'s mailbox: one agent may have no more."
             )
-        envelope = Envelope(message, trio.current_time() + within_s)
+        envelope = Envelope(message, trio.current_time() + within_s, self._leave)
         try:
             self._send.send_nowait(None)
         except trio.WouldBlock:
@@ -113,12 +120,23 @@ class Mailbox:
         self._waiting.setdefault(sender, deque()).append(envelope)
         return envelope
 
+    def _leave(self, envelope: Envelope[Any]) -> None:
+        """Take out a message that was withdrawn, and its token, unless an actor has that in hand."""
+        sender = envelope.message.sender
+        queue = self._waiting[sender]
+        queue.remove(envelope)
+        if not queue:
+            del self._waiting[sender]
+        with suppress(trio.WouldBlock, trio.EndOfChannel):
+            self._receive.receive_nowait()
+
     def _next(self, sender: str | None) -> Envelope[Any]:
-        """The message that a token stands for: the oldest of a sender, whose next turn is after the others'."""
+        """Claim the message that a token stands for: the oldest of a sender, whose next turn is after the others'."""
         queue = self._waiting.pop(sender)
         envelope = queue.popleft()
         if queue:
             self._waiting[sender] = queue
+        envelope.start()
         return envelope
 
     async def ask(self, message: Message[R], *, within_s: float) -> R:
@@ -152,7 +170,7 @@ class Mailbox:
         return self
 
     async def __anext__(self) -> Envelope[Any]:
-        """The next message that still wants handling; ends once close() was called and the box is empty.
+        """The next message, claimed; ends once close() was called and the box is empty.
 
         An iterator class, not an async generator: an abandoned generator leaks. Pinned by test_mailbox_is_no_generator.
         """
@@ -161,9 +179,8 @@ class Mailbox:
                 await self._receive.receive()
             except trio.EndOfChannel:
                 raise StopAsyncIteration from None
-            envelope = self._next(next(iter(self._waiting)))
-            if envelope.start():
-                return envelope
+            if self._waiting:
+                return self._next(next(iter(self._waiting)))
 
     def take(self, most: int) -> list[Envelope[Any]]:
         """Up to `most` further messages that wait now, claimed; of one sender AGENT_BATCH_MAX at most.
@@ -178,11 +195,8 @@ class Mailbox:
                 self._receive.receive_nowait()
             except (trio.WouldBlock, trio.EndOfChannel):
                 break
-            sender = senders[0]
-            had[sender] += 1
-            envelope = self._next(sender)
-            if envelope.start():
-                taken.append(envelope)
+            had[senders[0]] += 1
+            taken.append(self._next(senders[0]))
         return taken
 
     def _with_room(self, had: Counter[str | None]) -> list[str | None]:
@@ -197,8 +211,3 @@ class Mailbox:
     def depth(self) -> int:
         """How many messages wait."""
         return self._receive.statistics().current_buffer_used
-
-
-def _wanted(queue: Collection[Envelope[Any]]) -> int:
-    """How many of them somebody still waits for."""
-    return sum(envelope.state is State.QUEUED for envelope in queue)

@@ -158,6 +158,64 @@ async def test_what_an_agent_withdrew_does_not_count_for_its_quarter() -> None:
     assert [one.message.fact for one in box.take(16)] == ["1", "2", "3", "4"]
 
 
+async def test_what_an_agent_withdrew_takes_no_room_from_the_others() -> None:
+    """However often its calls time out while the actor is busy."""
+    box = Mailbox("writer", 16)
+    said(box, "mira", "1", "2")
+    for _ in range(3 * box.bound):
+        assert box.post(RememberLong(agent="loop", fact="given up"), within_s=1).withdraw()
+    assert box.depth == 2
+    for agent in ("sol", "atlas", "ace"):
+        said(box, agent, "1", "2", "3", "4")
+    assert box.depth == 14
+    assert len(box.take(16)) == 14
+    assert box.depth == 0
+
+
+async def test_one_in_the_middle_is_withdrawn_and_the_others_keep_their_order() -> None:
+    box = Mailbox("writer", 16)
+    first, second, _ = [box.post(RememberLong(agent="loop", fact=fact), within_s=1) for fact in "123"]
+    assert second.withdraw()
+    assert [one.message.fact for one in box.take(16)] == ["1", "3"]
+    assert not first.withdraw()
+    assert second.withdraw()
+    assert box.depth == 0
+
+
+async def test_a_message_withdrawn_after_its_actor_was_woken_is_not_handled(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Both actors are woken, one message goes: one actor takes the other, and one waits on, in whichever order."""
+    box = Mailbox("readers", 16)
+    handled: list[str] = []
+
+    async def act() -> None:
+        async for envelope in box:
+            handled.append(envelope.message.fact)
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(2):
+            nursery.start_soon(act)
+        await trio.testing.wait_all_tasks_blocked()
+        said(box, "mira", "1")
+        assert box.post(RememberLong(agent="loop", fact="given up"), within_s=1).withdraw()
+        said(box, "sol", "2")
+        await trio.testing.wait_all_tasks_blocked()
+        assert (handled, box.depth) == (["1", "2"], 0)
+        said(box, "mira", "3")
+        box.close()
+    assert handled == ["1", "2", "3"]
+
+
+async def test_what_was_withdrawn_is_not_drained(autojump_clock: trio.testing.MockClock) -> None:
+    """Closed with a message in it that is withdrawn then: the box is at its end."""
+    box = Mailbox("writer", 5)
+    envelope = box.post(CatchUp(), within_s=1)
+    box.close()
+    assert envelope.withdraw()
+    assert [one async for one in box] == []
+
+
 async def test_a_page_counts_for_its_worker_and_upkeep_for_nobody() -> None:
     assert PageWrite(workerId="swarm5", kind="mission", summary="x").sender == "swarm5"
     assert Purge().sender == "(none)"

@@ -31,7 +31,7 @@ from tests.support import rows
 
 MINUTES, ROWS = 30.0, 20_000
 WARM_S = 150.0
-"""After so much of a process's life its memory must be steady."""
+"""After so much of a process's life its memory must be steady; long before that it has its processes for recalls."""
 STEADY_SHARE = 0.1
 READY_WITHIN_S = 2.0
 INDEX_SHARE_MAX, INDEX_MORE_BYTES = 0.8, 8 * 1_048_576

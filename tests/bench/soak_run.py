@@ -35,6 +35,7 @@ class Sample:
     life: int
     """Which of the processes it is: 0, 1, 2."""
     rss_bytes: int | None
+    """With its processes for recalls."""
     descriptors: int | None
     threads: int | None
     wal_bytes: int

@@ -12,6 +12,7 @@ import importlib
 import inspect
 import json
 import os
+import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
@@ -43,7 +44,7 @@ BEGINS = (
     ("storage.batch", "Batch.run", "BEGIN IMMEDIATE"),
     ("storage.batch", "Batch.settle", "COMMIT"),
     ("storage.writing", "WritingStore._follow", "intents settled"),
-    ("actors.mailbox", "Envelope.reply", "hop out of the thread"),
+    ("actors.mailbox", "Envelope.reply", "hop back to the actor"),
     ("transport.operations", "Operation.render", "hop to the asker"),
     ("transport.rest_routes", "respond", "log line, counters"),
     ("transport.mcp_tools", "text_of", "log line, counters"),
@@ -59,15 +60,27 @@ ENDS = (
 )
 """(module, name, what its end ends)."""
 PARTS = (
+    ("storage.reading", "ReadingStore.admitted", "look: registry"),
+    ("storage.reading", "ReadingStore.index_lag", "look: index's lag"),
     ("storage.recalling", "clauses_of", "look: question analysed"),
     ("storage.search.searching", "plan", "look: planned (frequencies)"),
+    ("storage.search.searching", "Searcher._rows", "look: terms chosen, rows joined"),
     ("storage.search.index", "Index.matching", "look: matched (FTS5)"),
     ("storage.search.ranking", "scored", "look: scored (BM25)"),
+    ("storage.search.searching", "Searcher._best", "look: best chosen"),
     ("storage.search.index", "Index.documents", "look: documents read"),
     ("storage.search.index", "Index.session", "look: neighbours read"),
     ("storage.search.ranking", "rank", "look: ranked"),
     ("storage.recalling", "Recollection._read", "look: rows read"),
+    ("storage.recalling", "Recollection._found", "look: same sentences joined"),
     ("storage.recalling", "Recollection._memory", "look: memories made"),
+    ("storage.reading", "fitted", "look: previews cut"),
+    ("storage.following", "Follower._read_slice", "index follows: new rows read"),
+    ("storage.following", "contents_of", "index follows: text analysed"),
+    ("storage.search.index", "Index.follow", "index follows: names, digests"),
+    ("storage.search.index", "Index._put", "index follows: terms added"),
+    ("storage.following", "Follower._check_newest", "index follows: newest looked at"),
+    ("storage.search.index", "Index.mark_complete", "index follows: completeness"),
     ("trio", "SocketStream.send_all", "sent: socket"),
 )
 """(module, name, of what it is a part). Time of an inner part is the inner one's alone."""
@@ -98,13 +111,20 @@ class _Request:
         return json.dumps({"kind": self.kind, "began_ns": began_ns, "marks": marks, "parts": self.parts}) + "\n"
 
 
+class _Inner(threading.local):
+    """What was spent within each part that a thread is in, the outermost first."""
+
+    def __init__(self) -> None:
+        self.spent: list[list[int]] = []
+
+
 class _Stamps:
     """The requests of the one connection, the oldest first, and the file of those that are done."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
         self._requests: deque[_Request] = deque()
-        self._inner: list[list[int]] = []
+        self._inner = _Inner()
 
     def begin(self, data: bytes) -> None:
         """Bytes came in: of a new request, perhaps while the last one's answer is just being finished."""
@@ -137,18 +157,19 @@ class _Stamps:
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
         """Time a part, without the parts within it."""
-        self._inner.append([0, 0])
+        within = self._inner.spent
+        within.append([0, 0])
         began = (time.perf_counter_ns(), time.thread_time_ns())
         try:
             yield
         finally:
             spent = [time.perf_counter_ns() - began[0], time.thread_time_ns() - began[1]]
-            inner = self._inner.pop()
+            inner = within.pop()
             for clock in (0, 1):
                 if self._requests:
                     self._requests[0].parts[name][clock] += spent[clock] - inner[clock]
-                if self._inner:
-                    self._inner[-1][clock] += spent[clock]
+                if within:
+                    within[-1][clock] += spent[clock]
 
 
 def plant(path: str) -> None:
@@ -197,9 +218,9 @@ def _looked(stamps: _Stamps, inner: Any) -> Any:
             return inner(*arguments, **named)
         finally:
             request.mark(LOOK)
-            ended_ns[0] = time.process_time_ns()
             stamps.keep(request)
             stamps.drop()
+            ended_ns[0] = time.process_time_ns()  # to write the stamps down is nobody's
 
     return wrapped
 

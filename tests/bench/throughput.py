@@ -264,7 +264,10 @@ def main() -> None:
     parser.add_argument("--profile", action="store_true", help="the hot path of one recall and one write instead")
     given = parser.parse_args()
     if given.profile:
-        hot_path.show(hot_path.measure(given.database, hot_path.REQUESTS))
+        routes = hot_path.measure(given.database, hot_path.REQUESTS)
+        hot_path.show(routes)
+        if given.json:
+            hot_path.keep(routes, given.json)
         return
     require_program("wrk", "wrk")
     with tempfile.TemporaryDirectory(dir=given.database.parent, prefix="bench-load-") as folder:

@@ -95,8 +95,9 @@ def _request(chance: random.Random) -> dict[str, Any]:
             "clientInfo": {"name": "fuzz", "version": "1"},
         },
     }
+    usual = {"method": chance.choice(("ping", "tools/list"))}  # often enough that some of each are answered
     other = {"method": chance.choice(_METHODS)}
-    request = {"jsonrpc": "2.0", **chance.choice((calls, calls, calls, opens, other))}
+    request = {"jsonrpc": "2.0", **chance.choice((calls, calls, calls, opens, usual, other))}
     if chance.random() < 0.9:
         request["id"] = chance.choice((1, "one", 0, -5, 2**53 + 1, 10**40, "", "数", chance.randrange(10**6)))
     return request

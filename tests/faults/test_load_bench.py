@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.bench import hot_path, throughput
 from tests.bench.hot_path import ORDER
 from tests.bench.load_mix import unlike_the_table
-from tests.bench.stamps import BEGINS, ENDS, PARTS
+from tests.bench.stamps import ASKED, BEGINS, ENDS, LOOK, PARTS, THERE
 from tests.bench.throughput import PAIRS, Count
 from tests.faults.scale import scaled
 from tests.support import fresh_database, rows
@@ -51,6 +52,35 @@ def test_throughput_is_measured_beside_the_bare_stack(tmp_path: Path) -> None:
     assert figures["mix"]["acknowledged"] > 0
     assert database.read_bytes() == before
     assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == []
+
+
+def test_the_hot_path_shows_what_a_look_in_its_process_is_made_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hot_path, "WARM", 3)
+    routes = hot_path.measure(made(tmp_path), 10)
+    assert set(routes) == set(hot_path.KINDS)
+    for kind in ("GET /v1/recall", "POST /mcp"):
+        stages, parts = routes[kind].stages, routes[kind].parts
+        assert {ASKED, THERE, LOOK} <= set(stages)
+        assert all(cpu > 0 for _, cpu in (stages[ASKED], stages[THERE], stages[LOOK]))
+        assert 0 < sum(cpu for part, (_, cpu) in parts.items() if part.startswith("look: ")) < stages[LOOK][1]
+    assert LOOK not in routes["POST /v1/long"].stages
+
+
+def test_a_part_of_the_upkeep_is_no_part_of_the_request_beside_it() -> None:
+    parts = {"sent: socket": [50_000, 40_000], "index follows: terms added": [9_000, 9_000]}
+    record = {"marks": [["received", 0, 0], ["sent", 70_000, 60_000]], "parts": parts}
+    assert hot_path.route_of([record]).parts == {"sent: socket": (50.0, 40.0)}
+
+
+def test_the_profile_is_kept_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    route = hot_path.Route(1, {"sent": (70.0, 60.0)}, {})
+    monkeypatch.setattr(hot_path, "measure", lambda *_: dict.fromkeys(hot_path.KINDS, route))
+    monkeypatch.setattr(sys, "argv", ["throughput", "any.db", "--profile", "--json", str(tmp_path / "path.json")])
+    throughput.main()
+    kept = json.loads((tmp_path / "path.json").read_text(encoding="utf-8"))
+    assert kept["GET /v1/recall"]["stages"] == {"sent": [70.0, 60.0]}
 
 
 @pytest.mark.parametrize(("module", "name", "done"), [*BEGINS, *ENDS, *PARTS])

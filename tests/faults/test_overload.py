@@ -15,10 +15,11 @@ import trio.testing
 from actors.errors import MailboxFull
 from actors.mailbox import Mailbox
 from actors.messages import RememberLong
+from storage import limits
 from tests.faults.foreign import ForeignProcess
 from tests.faults.open_loop import Load, Plan, Running, load
 from tests.faults.scale import LONG, scaled, seeded
-from tests.support import Service, eventually, fresh_database, rows, rss_bytes, serving
+from tests.support import Service, eventually, family, fresh_database, rows, rss_bytes, serving
 
 BOUND = 4
 SMALL_MAILBOX = f"from storage import limits; limits.WRITER_MAILBOX_MAX = {BOUND}"
@@ -154,6 +155,7 @@ def test_twice_the_capacity_is_served_at_its_pace(tmp_path: Path) -> None:
     seed = seeded().randrange(10**6)
     with serving(filled(tmp_path, MANY)) as service:
         load(Plan(service.port, 0.5, CLOSED_CONNECTIONS, MANY, QUESTIONS, WRITE_SHARE, seed=seed))  # warm
+        eventually(lambda: _recall_processes(service) == limits.READERS, within_s=30)
         peak = load(Plan(service.port, CAPACITY_S, CLOSED_CONNECTIONS, MANY, QUESTIONS, WRITE_SHARE, seed=seed + 1))
         before_ms = _median_recall_ms(service)
         rate = 2 * peak.good_per_s
@@ -195,6 +197,12 @@ def _median_recall_ms(service: Service) -> float:
         service.recall(MANY[number], QUESTIONS[number])
         took.append((time.perf_counter() - began_s) * 1000)
     return statistics.median(took)
+
+
+def _recall_processes(service: Service) -> int:
+    """Its processes for recalls, after some recalls more: a reader gets one when it was asked enough."""
+    _median_recall_ms(service)
+    return len(family(service.process.pid)) - 1
 
 
 def _rss_until(running: Running, pid: int) -> list[int]:
